@@ -16,9 +16,9 @@ from typing import TypeVar
 from benchmarks.commands import CommandFailed, clean_environment, workplace
 from benchmarks.measure import Goal, Plan, Result
 from stoker.client.api.client import Client
-from stoker.client.api.handle import Run
+from stoker.client.api.handle import RunHandle
 from stoker.client.local import launch, twin
-from stoker.client.settings import Settings, from_environment
+from stoker.client.settings import ClientSettings, from_environment
 from stoker.model.job.job import Job, Spot
 
 Found = TypeVar("Found")
@@ -64,7 +64,7 @@ class Cloud:
             return made[0].timestamp() - begun
 
     @contextmanager
-    def _running(self) -> Iterator[Run]:
+    def _running(self) -> Iterator[RunHandle]:
         job = Job(name="bench", run="python3 train.py", on="azure", spot=Spot())
         run = self._client.submit(job, self._folder, twin=True)
         try:
@@ -74,7 +74,7 @@ class Cloud:
             run.wait(LIMIT_S)
             _until(lambda: not self._made(run))
 
-    def _made(self, run: Run) -> list[datetime]:
+    def _made(self, run: RunHandle) -> list[datetime]:
         """When each machine of the run that is there was made, the first first."""
         cloud = json.loads((self._client.settings.home.twin / "cloud.json").read_bytes())
         vms = [one for id, one in cloud["resources"].items() if VMS in id and f"-{run.facts.id}-" in id]
@@ -93,7 +93,7 @@ def _cloud(place: Path) -> Iterator[Cloud]:
         twin.down(settings)
 
 
-def _settings(place: Path) -> Settings:
+def _settings(place: Path) -> ClientSettings:
     home = place / "stoker"
     home.mkdir()
     mine = {"HOME": str(place), "STOKER_HOME": str(home), "PATH": os.environ["PATH"]}
@@ -105,7 +105,7 @@ def _commit() -> str:
     return f"this work tree at {said.stdout.strip() or 'no commit'}"
 
 
-def _started(run: Run) -> datetime:
+def _started(run: RunHandle) -> datetime:
     started = _until(lambda: run.refresh().facts.started_at)
     assert started  # what was waited for
     return started

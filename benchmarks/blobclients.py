@@ -49,9 +49,7 @@ else:
     download(store, [Item(os.path.join(folder, path), *rest) for path, *rest in json.loads(store.get("manifest"))])
 """
 
-NODE = STOKER.replace("opening import open_granted", "nodeaccess import open_access").replace(
-    "open_granted", "open_access"
-)
+NODE = STOKER.replace("open_granted", "open_access")
 
 # Nothing but moving bytes: no hash, no check.
 OBSTORE = """\

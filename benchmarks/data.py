@@ -29,13 +29,13 @@ import sys
 from pathlib import Path
 from stoker.client.data.adopting import Adopting
 from stoker.client.data.folder import look
-from stoker.client.progress import Progress
+from stoker.client.progress import TransferProgress
 from stoker.client.source.statindex import StatIndex
 from stoker.model.dataset import Manifest
 from stoker.stores.folder.store import FolderStore
 
 folder, root = map(Path, sys.argv[1:])
-adopting = Adopting(FolderStore(root / "data"), StatIndex(None), lambda sha256: False, Progress())
+adopting = Adopting(FolderStore(root / "data"), StatIndex(None), lambda sha256: False, TransferProgress())
 adopting.run(look(folder))
 FolderStore(root).put("manifest.json", Manifest(adopting.files).to_bytes())
 """

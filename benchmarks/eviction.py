@@ -18,10 +18,10 @@ from benchmarks.measure import Goal, Plan, Result
 from benchmarks.subject import Stoker, installed
 from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
-from stoker.agent.checkpoints.openfiles import Opened
+from stoker.agent.checkpoints.openfiles import OpenForWriting
 from stoker.agent.checkpoints.restoring import put_back
 from stoker.agent.machine.machine import NodeFolder
-from stoker.client.api.handle import Run
+from stoker.client.api.handle import RunHandle
 from stoker.model.job.job import Job
 from stoker.model.node.orders import Orders
 from stoker.model.wire import dump
@@ -100,7 +100,7 @@ def _eviction_to_step(stoker: Stoker, folder: Path) -> float:
 
 
 @contextmanager
-def _started(stoker: Stoker, folder: Path, script: str) -> Iterator[Run]:
+def _started(stoker: Stoker, folder: Path, script: str) -> Iterator[RunHandle]:
     (folder / "train.py").write_text(script, encoding="utf-8")
     run = stoker.client().submit(Job(name="evicted", run="python train.py"), folder)
     log = stoker.home / "store" / layout.log(run.facts.id, 1, 0)
@@ -188,7 +188,7 @@ class _Disk:
             folder.work,
             lambda: (None, {}),
             lambda _kind, _text: None,
-            open_files=lambda: Opened(set()),
+            open_files=lambda: OpenForWriting(set()),
         )
         checkpoints.begin_from(found)
         return checkpoints, folder.work

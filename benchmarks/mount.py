@@ -18,7 +18,7 @@ from benchmarks.commands import CommandFailed, workplace
 from benchmarks.measure import Goal, Plan, Result
 from benchmarks.subject import REPOSITORY, installed
 from stoker.agent.data.cache import Cache
-from stoker.agent.data.downloading import Download, Tally, Wanted
+from stoker.agent.data.downloading import Download, Tally, WantedContent
 from stoker.agent.data.mounting import Mount, why_not
 from stoker.model.workspace import layout
 from stoker.stores.access import Access, Route
@@ -83,7 +83,7 @@ def _small(result: Result, files: int, downloads: list[Sample], mounts: list[Sam
     result.add(f"{name}, read through a mount", "files/s", [files / one.wall_s for one in mounts])
 
 
-def _filled(azurite: Azurite, large: int, small: int) -> tuple[Access, list[Wanted]]:
+def _filled(azurite: Azurite, large: int, small: int) -> tuple[Access, list[WantedContent]]:
     """A container with the contents, the large one first, and what a node is given to read it."""
     url = azurite.new_container()
     credential: Credential = azurite.account_key
@@ -93,11 +93,11 @@ def _filled(azurite: Azurite, large: int, small: int) -> tuple[Access, list[Want
         data = os.urandom(size)
         sha256 = hashlib.sha256(data).hexdigest()
         store.put(layout.content("bench", sha256), data)
-        contents.append(Wanted(sha256, size, layout.content("bench", sha256), sha256, sha256))
+        contents.append(WantedContent(sha256, size, layout.content("bench", sha256), sha256, sha256))
     return grant(url, credential, reads=[layout.dataset("bench")], writes=[], for_s=7200), contents
 
 
-def _download(place: Path, access: Access, contents: list[Wanted]) -> Sample:
+def _download(place: Path, access: Access, contents: list[WantedContent]) -> Sample:
     cache = Cache(place / f"cache-{next(_numbers)}")
     cache.make()
     start = time.monotonic()
@@ -107,7 +107,7 @@ def _download(place: Path, access: Access, contents: list[Wanted]) -> Sample:
     return Sample(wall_s, wall_s)
 
 
-def _mounted(place: Path, access: Access, contents: list[Wanted]) -> Sample:
+def _mounted(place: Path, access: Access, contents: list[WantedContent]) -> Sample:
     route = access.route(contents[0].key)
     assert route
     begun = time.monotonic()

@@ -10,7 +10,7 @@ from benchmarks.spottrace import STEP_S, Trace
 from stoker.model.job.job import Fallback, Job, Spot
 from stoker.model.run.run import RunState
 from stoker.testing.world.cloud import NAME
-from stoker.testing.world.scenario import Place, Plan, Scenario
+from stoker.testing.world.scenario import MarketPlace, RunPlan, Scenario
 from stoker.testing.world.timeline import START
 from stoker.testing.world.world import World
 
@@ -50,9 +50,9 @@ class Score:
 def by_engine(case: Case, policy: str) -> Score:
     """The engine decides, against the trace, and knows of it what it sees."""
     job = _job(policy, case.deadline_s if policy == DEADLINE else 0.0)
-    plan = Plan(job, work_s=case.work_s, save_every_s=SAVE_EVERY_S, save_s=SAVE_S)
+    plan = RunPlan(job, work_s=case.work_s, save_every_s=SAVE_EVERY_S, save_s=SAVE_S)
     spots = (replace(one, open=(*(one.open or ()), (case.trace.length_s, EVER_S))) for one in case.trace.places)
-    places = (*spots, Place(SURE, case.trace.on_demand, spot=False))
+    places = (*spots, MarketPlace(SURE, case.trace.on_demand, spot=False))
     scenario = Scenario(
         0, (plan,), places=places, boot_s=(BOOT_S,), release_s=RELEASE_S, notice_s=NOTICE_S, lease_s=600.0
     )

@@ -21,7 +21,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, TextIO
 
-from stoker.testing.world.scenario import Place
+from stoker.testing.world.scenario import MarketPlace
 
 ON_DEMAND = "on-demand"
 STEP_S = 120.0  # everything in a trace that is benched happens at a multiple of this, so that the oracle is exact
@@ -35,7 +35,7 @@ class Trace:
     name: str
     length_s: float
     on_demand: Decimal  # dollars an hour
-    places: tuple[Place, ...]  # of spot machines
+    places: tuple[MarketPlace, ...]  # of spot machines
 
     def window(self, begin: float, length_s: float, name: str) -> Trace:
         """A piece of it, as if time began there."""
@@ -80,7 +80,7 @@ def of_availability(named: Mapping[str, Any], spot: Decimal, on_demand: Decimal)
     places = []
     for zone, document in named.items():
         gap_s, there = float(document["metadata"]["gap_seconds"]), [number > 0 for number in document["data"]]
-        places.append(Place(zone, spot, spot=True, open=tuple(_spans(there, gap_s))))
+        places.append(MarketPlace(zone, spot, spot=True, open=tuple(_spans(there, gap_s))))
     longest = max(len(one["data"]) * float(one["metadata"]["gap_seconds"]) for one in named.values())
     return Trace("imported", longest, on_demand, tuple(places))
 
@@ -98,7 +98,7 @@ def of_price_history(document: Mapping[str, Any], on_demand: Decimal) -> Trace:
     return Trace("imported", end - begin, on_demand, places)
 
 
-def _drawn_place(dice: random.Random, name: str, length_s: float) -> Place:
+def _drawn_place(dice: random.Random, name: str, length_s: float) -> MarketPlace:
     share, mean_s = dice.uniform(0.15, 0.95), dice.uniform(0.67, 8) * 3600
     gap_s = mean_s * (1 - share) / share
     spans: list[Span] = []
@@ -110,7 +110,7 @@ def _drawn_place(dice: random.Random, name: str, length_s: float) -> Place:
     price = Decimal(str(round(dice.uniform(0.15, 0.5), 3)))
     changes = [(at * 3600.0, price * Decimal(str(dice.choice((0.8, 1.0, 1.3))))) for at in range(6, 200, 6)]
     kept = tuple(one for one in changes if one[0] < length_s) if dice.random() < 0.5 else ()
-    return Place(name, price, spot=True, prices=kept, open=tuple(spans))
+    return MarketPlace(name, price, spot=True, prices=kept, open=tuple(spans))
 
 
 def _length(dice: random.Random, mean_s: float) -> float:
@@ -118,7 +118,7 @@ def _length(dice: random.Random, mean_s: float) -> float:
     return max(round(dice.weibullvariate(mean_s / 1.13, 0.8) / STEP_S), 1) * STEP_S
 
 
-def _place(name: str, rows: list[dict[str, str]], length_s: float) -> Place:
+def _place(name: str, rows: list[dict[str, str]], length_s: float) -> MarketPlace:
     spans, prices = [], [(float(row["seconds"]), Decimal(row["usd_per_hour"])) for row in rows]
     for row, then in zip(rows, [*rows[1:], None], strict=True):
         if row["available"] not in ("0", "1"):
@@ -126,13 +126,13 @@ def _place(name: str, rows: list[dict[str, str]], length_s: float) -> Place:
         if row["available"] == "1":
             spans.append((float(row["seconds"]), float(then["seconds"]) if then else length_s))
     changed = tuple(price for price, before in zip(prices[1:], prices, strict=False) if price[1] != before[1])
-    return Place(name, prices[0][1], spot=True, prices=changed, open=tuple(_joined(spans)))
+    return MarketPlace(name, prices[0][1], spot=True, prices=changed, open=tuple(_joined(spans)))
 
 
-def _priced(zone: str, prices: list[Price], length_s: float, on_demand: Decimal) -> Place:
+def _priced(zone: str, prices: list[Price], length_s: float, on_demand: Decimal) -> MarketPlace:
     ends = [*(at for at, _ in prices[1:]), length_s]
     spans = [(at, end) for (at, price), end in zip(prices, ends, strict=True) if price <= on_demand]
-    return Place(zone, prices[0][1], spot=True, prices=tuple(prices[1:]), open=tuple(_joined(spans)))
+    return MarketPlace(zone, prices[0][1], spot=True, prices=tuple(prices[1:]), open=tuple(_joined(spans)))
 
 
 def _spans(there: list[bool], gap_s: float) -> Iterator[Span]:
@@ -155,7 +155,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
     return joined
 
 
-def _changes(place: Place, length_s: float) -> Iterator[tuple[float, str, int, Decimal]]:
+def _changes(place: MarketPlace, length_s: float) -> Iterator[tuple[float, str, int, Decimal]]:
     spans = place.open if place.open is not None else ((0.0, length_s),)
     moments = {0.0, *(at for span in spans for at in span if at < length_s), *(at for at, _ in place.prices)}
     for at in sorted(moments):
@@ -164,7 +164,7 @@ def _changes(place: Place, length_s: float) -> Iterator[tuple[float, str, int, D
         yield at, place.name, int(there), price
 
 
-def _shifted(place: Place, begin: float, length_s: float) -> Place:
+def _shifted(place: MarketPlace, begin: float, length_s: float) -> MarketPlace:
     """On the grid, and closed for good at the end."""
     end = begin + length_s
     spans = ((0.0, end),) if place.open is None else place.open

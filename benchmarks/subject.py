@@ -14,7 +14,7 @@ from benchmarks.commands import Command, clean_environment
 from benchmarks.peers import PEERS, make_venv
 from stoker.client.api.client import Client
 from stoker.client.local import launch
-from stoker.client.settings import Settings, from_environment
+from stoker.client.settings import ClientSettings, from_environment
 
 REPOSITORY = Path(__file__).parent.parent
 VENV = PEERS / "stoker"
@@ -51,7 +51,7 @@ class Stoker:
         return VENV / "bin" / "python"
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> ClientSettings:
         return from_environment({**clean_environment(self.environment), "VIRTUAL_ENV": str(VENV)})
 
     def command(

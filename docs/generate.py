@@ -89,7 +89,7 @@ _SHORT = {  # what the forms that people write by hand stand for
 }
 # What the fields do on `local`, where that is not what their help says.
 _ON_LOCAL = {
-    "nodes": "`local`: 1",
+    "nodes": "`local`: all on this computer",
     "launcher": "`auto` is `plain`",
     "spot": "`local`: ignored",
     "budget": "`local`: costs nothing, so it has no effect",
@@ -298,13 +298,13 @@ def openapi() -> dict[str, Any]:
     from stoker.server.api.app import build
     from stoker.server.records.database import Database
     from stoker.server.service import assemble
-    from stoker.server.settings import Settings
+    from stoker.server.settings import ServerSettings
 
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder))
         database = Database.open(home.database)
         try:
-            return build(assemble(Settings(home), "", database)).openapi()
+            return build(assemble(ServerSettings(home), "", database)).openapi()
         finally:
             database.close()
 

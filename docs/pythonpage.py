@@ -15,7 +15,7 @@ from typing import Any
 
 import stoker
 import stoker.checkpoint
-from stoker.model.run.run import Run as Facts
+from stoker.model.run.run import Run
 
 HEAD = """# The Python SDK
 
@@ -38,7 +38,7 @@ def page(note: str) -> str:
     ]
     parts += [_callback(name) for name in _CALLBACKS]
     parts += ["\n## What calls return\n\nCreated by Stoker only. Records are frozen dataclasses.\n"]
-    parts += [_shown(one, "The facts of a run" if one is Facts else one.__name__) for one in returned()]
+    parts += [_shown(one, "The facts of a run" if one is Run else one.__name__) for one in returned()]
     return "".join(parts)
 
 

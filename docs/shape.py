@@ -113,9 +113,9 @@ def repeated(trees: dict[Path, ast.Module]) -> str:
 
 
 def last_store() -> str:
-    """By the commit that added the folder of the youngest kind of store."""
-    added = git("log", "--diff-filter=A", "--format=%H", "--name-only", "--", "src/stoker/stores/*/__init__.py")
-    found = re.match(r"([0-9a-f]{40})\n\n(src/stoker/stores/(\w+)/__init__\.py)", added)
+    """By the commit that added the youngest kind of store."""
+    added = git("log", "--diff-filter=A", "--format=%H", "--name-only", "--", "src/stoker/stores/*/kind.py")
+    found = re.match(r"([0-9a-f]{40})\n\n(src/stoker/stores/(\w+)/kind\.py)", added)
     if not found:
         return "unknown: no store has a folder of its own in the history that is here"
     touched = git("show", "--format=", "--name-only", found[1], "--", "src").split()

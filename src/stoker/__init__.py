@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stoker.checkpoint.log import log, should_stop
     from stoker.client.api.client import Client, cost, run
-    from stoker.client.api.handle import Run
+    from stoker.client.api.handle import RunHandle
     from stoker.model.job.job import DataInput, Environment, Job, Spot
 
 __version__ = "0.1.0"
@@ -21,7 +21,7 @@ _HOMES = {
     "DataInput": "stoker.model.job.job",
     "Environment": "stoker.model.job.job",
     "Job": "stoker.model.job.job",
-    "Run": "stoker.client.api.handle",
+    "RunHandle": "stoker.client.api.handle",
     "Spot": "stoker.model.job.job",
     "cost": "stoker.client.api.client",
     "log": "stoker.checkpoint.log",
@@ -29,7 +29,7 @@ _HOMES = {
     "should_stop": "stoker.checkpoint.log",
 }
 
-__all__ = ["Client", "DataInput", "Environment", "Job", "Run", "Spot", "cost", "log", "run", "should_stop"]
+__all__ = ["Client", "DataInput", "Environment", "Job", "RunHandle", "Spot", "cost", "log", "run", "should_stop"]
 
 
 def __getattr__(name: str) -> Any:

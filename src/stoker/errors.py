@@ -219,6 +219,12 @@ class Corrupt(StoreFailed):
     code = "store-corrupt"
 
 
+class NoCipher(StokerError):
+    """A node's Python cannot decrypt what its server sent: OpenSSL is missing there."""
+
+    code = "no-cipher"
+
+
 class Malformed(Corrupt):
     """A node wrote invalid data: of the wrong type, out of range, or too large. It is not used."""
 
@@ -321,5 +327,5 @@ class BudgetReached(StokerError):
     """The run is paused because its budget is spent; its work is saved. Raise the budget to resume it."""
 
     code = "budget-reached"
-    exit_code = 75  # as mail programs say: try again when something has changed
+    exit_code = 75  # EX_TEMPFAIL: retry after a change
     http_status = 409

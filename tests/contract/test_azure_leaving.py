@@ -1,4 +1,4 @@
-"""A machine removes itself as it was told at its start: with a token of its own metadata service, and to the end."""
+"""A VM removes itself as configured at its start: with a token of its own metadata service, until it is done."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from stoker.providers.azure.node import release
 from stoker.providers.azure.node.release import Release
 from stoker.testing.twin import TwinHandle, twin
 from stoker.twin.access import rights
-from stoker.twin.machines.metadata import NO_EVENTS, Subject
-from stoker.twin.machines.metadata_http import serve
+from stoker.twin.machines.metadata import NO_EVENTS, MetadataSubject, serve
 from stoker.twin.world import machine_token
 
 IDENTITIES = "Microsoft.ManagedIdentity/userAssignedIdentities"
@@ -57,7 +56,7 @@ class Leaver(alone.TestAzureProvider):
         return self.vm("r-1")
 
     def told(self, vm: str) -> dict[str, str]:
-        """How it removes itself, as its custom data says."""
+        """How it removes itself, from its custom data."""
         found = self.cloud.cloud.find(self.set_of(vm) or vm)
         assert found
         text = base64.b64decode(found.secret["osProfile"]["customData"]).decode()
@@ -66,7 +65,7 @@ class Leaver(alone.TestAzureProvider):
         return given
 
     def admit_another(self, vm: str) -> None:
-        """A policy of the organisation gives every machine an identity for monitoring, beside its own."""
+        """A policy of the organisation gives every VM an identity for monitoring, besides its own."""
         group, name = vm.split("/")[4], vm.rsplit("/", 1)[-1]
         other = f"{vm.split('/providers/')[0]}/providers/{IDENTITIES}/monitoring"
         self.provider._cloud.put_by_id(other, "2023-01-31", {"location": "eastus"})
@@ -87,13 +86,15 @@ class Leaver(alone.TestAzureProvider):
         def token(resource: str, *of: str) -> dict[str, Any]:
             return machine_token(self.cloud.cloud, instance.name, resource, time.time(), *of)
 
-        subject = Subject({"compute": {"resourceId": vm}}, lambda: NO_EVENTS, lambda _: None, token, lambda: None)
+        subject = MetadataSubject(
+            {"compute": {"resourceId": vm}}, lambda: NO_EVENTS, lambda _: None, token, lambda: None
+        )
         with socket.create_server(("127.0.0.1", 0)) as listening:
             threading.Thread(target=partial(answering, listening, subject), daemon=True).start()
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
     def refused_token(self, vm: str) -> str:
-        """What its metadata service says to whoever names no identity."""
+        """Its metadata service's response to a request without an identity."""
         with self.metadata(vm) as address, pytest.raises(HTTPError) as refused:
             url = f"{address}/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fx"
             urlopen(Request(url, headers={"Metadata": "true"}), timeout=10)
@@ -101,13 +102,13 @@ class Leaver(alone.TestAzureProvider):
         return str(json.load(refused.value)["error_description"])
 
     def deletions(self, vm: str) -> list[dict[str, Any]]:
-        """What was asked for to delete the group of this machine."""
+        """The requests to delete the group of this VM."""
         group = f"/resourcegroups/{vm.split('/')[4]}".lower()
         asked: list[dict[str, Any]] = self.cloud.ask("requests")
         return [one for one in asked if one["method"] == "DELETE" and one["path"].lower().endswith(group)]
 
 
-def answering(listening: socket.socket, subject: Subject) -> None:
+def answering(listening: socket.socket, subject: MetadataSubject) -> None:
     while True:
         try:
             connection, _ = listening.accept()
@@ -155,7 +156,7 @@ def test_a_node_that_was_given_a_second_identity_still_removes_itself(
 
 
 def test_whoever_deletes_the_group_of_a_node_forces_its_machines(leaver: Leaver) -> None:
-    """Neither the server nor the machine itself pays for an orderly end of what nobody needs."""
+    """Neither the server nor the VM itself pays for a clean shutdown of what nobody needs."""
     vm = leaver.node(spot=True)
     own = parse_qs(urlsplit(leaver.told(vm)["url"]).query)
     assert own["forceDeletionTypes"] == [FORCED]

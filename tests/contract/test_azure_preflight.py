@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stoker.model.node.node import Need
-from stoker.model.workspace.finding import Finding, Verdict
-from stoker.model.workspace.groundwork import Asked
+from stoker.model.workspace.finding import CheckResult, Finding
+from stoker.model.workspace.groundwork import GivenOptions
 from stoker.providers.azure.setup.cloud import open_cloud
 from stoker.providers.azure.setup.setup import AzureSetup
 from stoker.providers.azure.wire.replaying import IDS
@@ -40,7 +40,7 @@ def cloud(one_cloud: TwinHandle) -> Iterator[TwinHandle]:
     one_cloud.order("calm")
     one_cloud.order("subscription", state="Enabled")
     one_cloud.order("registration", namespace="Microsoft.Network", on=True)
-    for family in ("lowPriorityCores", "standardDASv5Family"):
+    for family in ("lowPriorityCores", "standardDASv5Family", "PublicIPAddresses"):
         one_cloud.order("quota", region="eastus", family=family, limit=100)
 
 
@@ -69,15 +69,15 @@ class Account:
         (self.folder / "azure.json").write_text(json.dumps(account))
 
     def findings(self, needs: tuple[Need, ...] = SPOT) -> list[Finding]:
-        return list(AzureSetup().preflight(Asked({}, folder=self.folder), needs))
+        return list(AzureSetup().preflight(GivenOptions({}, folder=self.folder), needs))
 
     def bad(self, needs: tuple[Need, ...] = SPOT) -> list[Finding]:
-        return [one for one in self.findings(needs) if one.verdict in (Verdict.FAIL, Verdict.WARN)]
+        return [one for one in self.findings(needs) if one.verdict in (CheckResult.FAIL, CheckResult.WARN)]
 
     def put(self, id: str, api: str, body: dict[str, Any]) -> None:
         """As the owner of the subscription."""
         told = {name: getattr(self.cloud.address, name) for name in self.cloud.address.__dataclass_fields__}
-        owner = open_cloud(Asked({}, twin=told))
+        owner = open_cloud(GivenOptions({}, twin=told))
         owner.put_by_id(f"/subscriptions/{self.cloud.address.subscription}{id}", api, body)
 
     def policy(self, definition: str, parameter: str, value: list[str], title: str) -> None:
@@ -116,30 +116,31 @@ def left(cloud: TwinHandle) -> list[str]:
 
 def test_an_account_in_order_has_nothing_but_good_news_and_nothing_is_left(cloud: TwinHandle, account: Account) -> None:
     found = account.findings(EITHER)
-    assert {one.verdict for one in found} == {Verdict.OK}
+    assert {one.verdict for one in found} == {CheckResult.OK}
     names = [one.name for one in found]
     assert names[:5] == ["login", "clock", "subscription", "services", "limits"]
-    assert {"size eastus", "image eastus", "quota eastus", "rights", "deployment eastus"} == set(names[5:])
+    places = {"size eastus", "image eastus", "quota eastus", "addresses eastus", "deployment eastus"}
+    assert places | {"rights"} == set(names[5:])
     cloud.wait(lambda _: not left(cloud))
     assert not cloud.cloud.instances
     assert not cloud.cloud.charges
-    assert not cloud.cloud.all(rights.DEFINITIONS)  # not even the role of nodes was made
+    assert not cloud.cloud.all(rights.DEFINITIONS)  # not even the role of nodes was created
 
 
 def test_a_wrong_secret_is_a_failed_login_and_nothing_else_is_tried(account: Account) -> None:
     account.write(secret="wrong")
     login, rest = account.findings()
-    assert (login.name, login.verdict, rest.verdict) == ("login", Verdict.FAIL, Verdict.SKIP)
+    assert (login.name, login.verdict, rest.verdict) == ("login", CheckResult.FAIL, CheckResult.SKIP)
     assert "AADSTS7000215" in login.found
     assert "secret_file" in login.advice
 
 
 @pytest.mark.parametrize(
     ("state", "verdict", "words"),
-    [("Warned", Verdict.WARN, "not paid"), ("Disabled", Verdict.FAIL, "nothing can be made")],
+    [("Warned", CheckResult.WARN, "unpaid"), ("Disabled", CheckResult.FAIL, "nothing can be created")],
 )
-def test_the_state_of_the_subscription_is_told(
-    cloud: TwinHandle, account: Account, state: str, verdict: Verdict, words: str
+def test_the_state_of_the_subscription_is_reported(
+    cloud: TwinHandle, account: Account, state: str, verdict: CheckResult, words: str
 ) -> None:
     cloud.order("subscription", state=state)
     (found,) = account.bad()
@@ -151,31 +152,47 @@ def test_the_state_of_the_subscription_is_told(
 def test_a_service_that_is_not_registered_is_named_with_its_command(cloud: TwinHandle, account: Account) -> None:
     cloud.order("registration", namespace="Microsoft.Network", on=False)
     (found,) = account.bad()
-    assert (found.verdict, found.found) == (Verdict.FAIL, "not registered: Microsoft.Network")
+    assert (found.verdict, found.found) == (CheckResult.FAIL, "not registered: Microsoft.Network")
     assert found.advice == "az provider register --namespace Microsoft.Network --wait"
 
 
-def test_a_spot_quota_that_is_too_small_is_told_with_its_figures(cloud: TwinHandle, account: Account) -> None:
+def test_a_spot_quota_that_is_too_small_is_reported_with_its_figures(cloud: TwinHandle, account: Account) -> None:
     cloud.order("quota", region="eastus", family="lowPriorityCores", limit=1)
     quota = next(one for one in account.bad() if one.name == "quota eastus")
     assert (quota.verdict, quota.found) == (
-        Verdict.FAIL,
+        CheckResult.FAIL,
         f"lowPriorityCores: 0 of 1 vCPUs are in use, and {SIZE} needs 2",
     )
     assert "az quota update --resource-name lowPriorityCores" in quota.advice
-    assert all(one.verdict is Verdict.WARN for one in account.bad(EITHER))  # on demand there is room
+    assert all(one.verdict is CheckResult.WARN for one in account.bad(EITHER))  # on demand there is room
+
+
+def test_a_limit_of_public_addresses_is_reported_where_the_machine_needs_one(
+    cloud: TwinHandle, account: Account
+) -> None:
+    """A student's subscription has three, and every spot machine that Azure restores has one."""
+    cloud.order("quota", region="eastus", family="PublicIPAddresses", limit=0)
+    (found,) = [one for one in account.bad() if one.name == "addresses eastus"]
+    assert (found.verdict, found.found) == (
+        CheckResult.FAIL,
+        "PublicIPAddresses: 0 of 0 public addresses are in use, and the machine needs 1",
+    )
+    assert "az quota update --resource-name PublicIPAddresses" in found.advice
+    assert "public_address" in found.advice
+    on_demand = account.findings((Need(),))  # such a machine has none
+    assert not [one for one in on_demand if one.name.startswith("addresses") or one.verdict is CheckResult.FAIL]
 
 
 @pytest.mark.heavy
 def test_a_quota_of_a_family_counts_for_machines_on_demand(cloud: TwinHandle, account: Account) -> None:
     cloud.order("quota", region="eastus", family="standardDASv5Family", limit=0)
     quota = next(one for one in account.bad((Need(),)) if one.name == "quota eastus")
-    assert quota.verdict is Verdict.FAIL
+    assert quota.verdict is CheckResult.FAIL
     assert quota.found.startswith("standardDASv5Family: 0 of 0")
 
 
 @pytest.mark.heavy
-def test_an_image_that_is_not_there_is_told_before_a_deployment_fails(account: Account) -> None:
+def test_an_image_that_is_not_there_is_reported_before_a_deployment_fails(account: Account) -> None:
     account.write(image="Canonical:no-such:sku:latest")
     image = next(one for one in account.bad() if one.name == "image eastus")
     assert image.found == "Canonical:no-such:sku:latest is not available"
@@ -187,13 +204,13 @@ def test_a_size_that_the_subscription_cannot_have_leaves_nothing_to_run_on(cloud
     account.write(sizes=[SIZE])
     cloud.order("restrict", region="eastus", size=SIZE)
     (found,) = account.bad()
-    assert (found.name, found.verdict) == ("size eastus", Verdict.FAIL)
+    assert (found.name, found.verdict) == ("size eastus", CheckResult.FAIL)
 
 
 def test_a_policy_that_denies_the_size_is_named_with_its_assignment(account: Account) -> None:
     account.policy("cccc23c7-8427-4f53-ad12-b6a63eb452b3", "listOfAllowedSKUs", ["Standard_E2s_v5"], "Approved sizes")
     (found,) = account.bad()
-    assert (found.name, found.verdict) == ("deployment eastus", Verdict.FAIL)
+    assert (found.name, found.verdict) == ("deployment eastus", CheckResult.FAIL)
     assert "the policy `Approved sizes` refuses it" in found.found
     assert "az policy assignment show --name rule --scope /subscriptions/" in found.advice
 
@@ -202,23 +219,23 @@ def test_where_azure_makes_no_scale_set_a_plain_machine_is_tried_and_the_loss_to
     sets = "Microsoft.Compute/virtualMachineScaleSets"
     account.policy("6c112d4e-5bc7-47ae-a041-ea2d9dccd749", "listOfResourceTypesNotAllowed", [sets], "No sets")
     (found,) = account.bad()
-    assert (found.name, found.verdict) == ("restore policy eastus", Verdict.WARN)
-    assert "nothing restores a machine while no server is there" in found.found
+    assert (found.name, found.verdict) == ("restore policy eastus", CheckResult.WARN)
+    assert "an evicted VM is not restored while no server is running" in found.found
 
 
 @pytest.mark.heavy
 def test_a_region_that_a_policy_denies_is_a_warning_where_another_works(account: Account) -> None:
     account.policy("e56962a6-4747-49cd-b67b-bf8b01975c4c", "listOfAllowedLocations", ["westeurope"], "EU only")
-    assert [one.verdict for one in account.bad()] == [Verdict.FAIL]
+    assert [one.verdict for one in account.bad()] == [CheckResult.FAIL]
     account.write(regions=["eastus", "westeurope"])
     (found,) = account.bad()
-    assert (found.name, found.verdict) == ("deployment eastus", Verdict.WARN)
+    assert (found.name, found.verdict) == ("deployment eastus", CheckResult.WARN)
 
 
 def test_a_login_that_may_only_read_is_told_which_roles_it_lacks_and_who_gives_them(account: Account) -> None:
     who = account.person(READER)
     (found,) = account.bad()
-    assert (found.name, found.verdict) == ("rights", Verdict.FAIL)
+    assert (found.name, found.verdict) == ("rights", CheckResult.FAIL)
     assert f"--role Contributor --assignee {who}" in found.advice
 
 
@@ -233,14 +250,14 @@ def test_a_contributor_lacks_the_right_to_give_nodes_their_role(account: Account
 def test_who_is_not_admitted_to_a_team_is_told_what_the_administrator_runs(account: Account) -> None:
     account.write(practitioner="11111111-1111-1111-1111-111111111111", workspace="vision")
     found = next(one for one in account.bad() if one.name == "rights")
-    assert found.verdict is Verdict.FAIL
+    assert found.verdict is CheckResult.FAIL
     assert "stoker admin setup azure --workspace vision --practitioner" in found.advice
 
 
 def test_no_account_is_a_finding_too(account: Account) -> None:
     (account.folder / "azure.json").unlink()
     (found,) = account.findings()
-    assert (found.name, found.verdict) == ("account", Verdict.FAIL)
+    assert (found.name, found.verdict) == ("account", CheckResult.FAIL)
 
 
 def test_a_preflight_is_recorded_without_secrets_and_replayed_without_azure(
@@ -249,7 +266,7 @@ def test_a_preflight_is_recorded_without_secrets_and_replayed_without_azure(
     account.policy("e56962a6-4747-49cd-b67b-bf8b01975c4c", "listOfAllowedLocations", ["westeurope"], "EU only")
     account.write(regions=["eastus", "westeurope"])
     file, address = tmp_path / "asked.jsonl", cloud.address
-    with AzureSetup().recording(Asked({}, folder=tmp_path), file):
+    with AzureSetup().recording(GivenOptions({}, folder=tmp_path), file):
         met = account.findings(EITHER)
     text = file.read_text()
     for private in (
@@ -275,7 +292,7 @@ def test_a_preflight_is_recorded_without_secrets_and_replayed_without_azure(
     again = account.findings(EITHER)
     assert len(cloud.ask("requests")) == before
     assert [(one.name, one.verdict) for one in again] == [(one.name, one.verdict) for one in met]
-    assert next(one for one in again if one.verdict is Verdict.WARN).found.endswith("was disallowed by policy")
+    assert next(one for one in again if one.verdict is CheckResult.WARN).found.endswith("was disallowed by policy")
 
 
 @pytest.mark.heavy
@@ -284,5 +301,5 @@ def test_an_azure_that_throttles_fails_and_loses_answers_is_asked_again(cloud: T
     for kind, path in (("throttle", "/usages"), ("error", "/validate"), ("lose", "/skus")):
         cloud.order("fault", kind=kind, path=path, times=2)
     before = len(cloud.ask("requests"))
-    assert [one for one in account.findings() if one.verdict is not Verdict.OK] == []
+    assert [one for one in account.findings() if one.verdict is not CheckResult.OK] == []
     assert {429, 500} <= {one["status"] for one in cloud.ask("requests")[before:]}

@@ -21,7 +21,7 @@ import pytest
 from services import Azurite
 from stoker.model.node.node import NodeRequest, NodeState, Offer
 from stoker.model.workspace import layout
-from stoker.model.workspace.groundwork import Asked
+from stoker.model.workspace.groundwork import GivenOptions
 from stoker.model.workspace.home import Home
 from stoker.providers import Provider, Setup
 from stoker.providers.azure import AzureProvider
@@ -263,7 +263,7 @@ class TestAzureProvider(ProviderContract):
         assert self._seen(provider, "r-1").lease_until
 
     @pytest.mark.parametrize("when", ["at once", "in the deployment"])
-    def test_where_azure_makes_no_set_a_plain_machine_is_made_and_that_is_said(
+    def test_where_azure_makes_no_set_a_plain_machine_is_made_and_that_is_reported(
         self, tmp_path: Path, when: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         provider, request = self.make(tmp_path), self.request(tmp_path, "r-1")
@@ -277,7 +277,7 @@ class TestAzureProvider(ProviderContract):
         if self._seen(provider, "r-1").unfinished:
             provider.start(request)
         self.up(provider, "r-1")
-        assert "will not come back by itself after an eviction" in caplog.text
+        assert "will not be restored automatically after an eviction" in caplog.text
         assert not provider.features.restores
         assert not self.cloud.cloud.all(power.SETS)
         self.take_away(provider, "r-1")
@@ -315,7 +315,7 @@ class TestAzureProvider(ProviderContract):
         assert counts[0] == counts[2] <= 4
 
     def test_whatever_removes_a_node_does_it_by_force(self, tmp_path: Path) -> None:
-        """An orderly end of a machine that nobody needs is paid for."""
+        """A clean shutdown of an unneeded VM is billed."""
         provider = self.make(tmp_path)
         provider.start(self.request(tmp_path, "r-1"))
         self.up(provider, "r-1")
@@ -344,7 +344,7 @@ class TestAzureProvider(ProviderContract):
         provider.stop("r-2")
         assert self._gone(provider, "r-2")
 
-    def test_a_machine_that_cannot_be_had_again_says_why(self, tmp_path: Path) -> None:
+    def test_a_machine_that_is_unavailable_again_says_why(self, tmp_path: Path) -> None:
         provider = self.make(tmp_path, eviction="Deallocate")
         provider.start(self.request(tmp_path, "r-1"))
         self.up(provider, "r-1")
@@ -371,6 +371,20 @@ class TestAzureProvider(ProviderContract):
         self.take_away(provider, "r-1")
         self.cloud.wait(lambda _: self._seen(provider, "r-2").taken)
 
+    def test_a_node_of_a_gang_may_remove_itself_and_neither_its_peers_nor_their_group(self, tmp_path: Path) -> None:
+        provider = self.make(tmp_path)
+        for key in ("g-1", "g-1-1"):
+            provider.start(replace(self.request(tmp_path, key), gang="g"))
+            self.up(provider, key)
+        mine, theirs = (self.vm(key) for key in ("g-1", "g-1-1"))
+        group = mine.split("/providers/")[0]
+        assert theirs.startswith(group), "they are in one group"
+        assert [self.as_machine("g-1", "DELETE", one) for one in (theirs, group)] == [403, 403]
+        assert self.as_machine("g-1", "POST", f"{theirs}/deallocate") == 403
+        assert self.as_machine("g-1", "DELETE", mine) == 202
+        self.cloud.wait(lambda now: now.find(mine) is None)
+        assert self._seen(provider, "g-1-1").state is NodeState.UP
+
     def test_what_was_only_begun_is_finished_when_it_is_asked_for_again(self, tmp_path: Path) -> None:
         """A server that died between the group and its machine."""
         provider = self.make(tmp_path)
@@ -396,7 +410,7 @@ class TestAzureProvider(ProviderContract):
         """With a role of Azure's own, at the machine itself."""
         person = self.cloud.order("principal", name="delegate", secret="hush-hush")
         delegate, contributor = "f58310d9-a9f6-439a-9e8d-f62e7b41a168", "b24988ac-6180-42a0-ab88-20f7382dd24c"
-        owner, given = open_cloud(Asked({}, {}, asdict(self.cloud.address))), []
+        owner, given = open_cloud(GivenOptions({}, {}, asdict(self.cloud.address))), []
         for role in (delegate, contributor):
             scope = f"/subscriptions/{self.cloud.address.subscription}/providers/Microsoft.Authorization"
             properties = {"principalId": person["object_id"], "roleDefinitionId": f"{scope}/roleDefinitions/{role}"}

@@ -1,4 +1,4 @@
-"""What Azure refuses, over the wire of the twin: told apart, in words, and nothing is forgotten."""
+"""What Azure refuses, over the wire of the twin: distinguished, with messages, and nothing is forgotten."""
 
 from __future__ import annotations
 
@@ -113,17 +113,17 @@ def team(cloud: TwinHandle, azurite: Azurite, tmp_path: Path) -> Iterator[Team]:
 
 
 def test_nobody_is_logged_in(team: Team) -> None:
-    with pytest.raises(LoginFailed, match="nobody is logged in to Azure on this computer") as error:
+    with pytest.raises(LoginFailed, match="not logged in to Azure on this computer") as error:
         team.provider(secret_file="", client="", tenant="").offers(Need())
     assert error.value.hint == "az login"
 
 
-def test_a_wrong_secret_a_wrong_directory_and_a_wrong_subscription_are_told_apart(team: Team) -> None:
+def test_a_wrong_secret_a_wrong_directory_and_a_wrong_subscription_are_distinguished(team: Team) -> None:
     wrong = team.login("wrong", OWNER)
     Path(wrong["secret_file"]).write_text("another")
     with pytest.raises(LoginFailed, match="the secret of the login is wrong"):
         team.provider(**wrong).offers(Need())
-    with pytest.raises(LoginFailed, match="there is no such directory"):
+    with pytest.raises(LoginFailed, match="unknown directory"):
         team.provider(tenant=NOWHERE).offers(Need())
     with pytest.raises(NotSetUp, match="SubscriptionNotFound") as error:
         team.provider(subscription=NOWHERE).offers(Need())
@@ -131,11 +131,13 @@ def test_a_wrong_secret_a_wrong_directory_and_a_wrong_subscription_are_told_apar
 
 
 def test_a_missing_right_names_the_role_and_the_command(team: Team) -> None:
-    with pytest.raises(NotAllowed, match=r"may not do Microsoft\.Compute/skus/read: it lacks the role Contributor"):
+    with pytest.raises(
+        NotAllowed, match=r"may not perform Microsoft\.Compute/skus/read: it requires the role Contributor"
+    ):
         team.provider(**team.login("nobody")).offers(Need())
     reader = team.provider(**team.login("reader", READER))
     assert reader.offers(Need(size=SIZE))
-    with pytest.raises(NotAllowed, match=r"may not do .*/resourceGroups/write") as error:
+    with pytest.raises(NotAllowed, match=r"may not perform .*/resourceGroups/write") as error:
         reader.start(team.request("r-1"))
     scope = f"/subscriptions/{team.cloud.address.subscription}"
     assert error.value.hint.startswith(
@@ -153,7 +155,7 @@ def test_a_login_that_expires_is_no_sign_that_nothing_is_there_and_the_next_look
     team.cloud.wait(lambda _: [one.state for one in provider.look()] == [NodeState.UP])
     team.cloud.order("principal", name="anna", secret="rotated")
     team.cloud.order("logout")
-    with pytest.raises(LoginFailed, match="has expired, or is not accepted"):
+    with pytest.raises(LoginFailed, match="has expired or is not accepted"):
         provider.look()
     with pytest.raises(LoginFailed, match="the secret of the login is wrong"):
         provider.look()
@@ -161,19 +163,19 @@ def test_a_login_that_expires_is_no_sign_that_nothing_is_there_and_the_next_look
     assert [one.state for one in provider.look()] == [NodeState.UP]
 
 
-def test_a_name_that_is_taken_by_somebody_else_is_left_alone(team: Team) -> None:
+def test_a_name_that_is_taken_by_somebody_else_is_not_touched(team: Team) -> None:
     place = "/resourceGroups/stoker-team-r-9"
     team.arm("PUT", place, {"location": "eastus", "tags": {"owner": "somebody else"}})
     provider = team.provider()
-    with pytest.raises(NameTaken, match="the group stoker-team-r-9 is there, and is not Stoker's"):
+    with pytest.raises(NameTaken, match="the resource group stoker-team-r-9 exists and was not created by Stoker"):
         provider.start(team.request("r-9"))
     provider.stop("r-9")
     assert team.arm("GET", place)["tags"] == {"owner": "somebody else"}
     team.arm("DELETE", place)
 
 
-def test_a_node_that_broke_off_before_its_machine_was_asked_for_is_gone_on_with(team: Team) -> None:
-    """The group is there, and is ours: asked for again, it gets its machine."""
+def test_a_node_that_was_interrupted_before_its_vm_was_requested_is_resumed(team: Team) -> None:
+    """The group exists and is ours: requested again, it gets its VM."""
     provider = team.provider()
     team.cloud.order("fault", kind="error", method="PUT", path="/deployments/", times=9)
     with pytest.raises(Exception, match="internal server error"):
@@ -210,7 +212,7 @@ def test_a_spot_machine_has_a_public_address_and_its_price_unless_its_network_ha
 
 
 def test_without_a_public_address_and_a_network_of_ones_own_nothing_is_started(team: Team) -> None:
-    with pytest.raises(NotSetUp, match="`subnet` names no network that has another way out"):
+    with pytest.raises(NotSetUp, match="`subnet` does not name a network with outbound access"):
         team.provider(public_address=False).start(team.request("r-1"))
 
 
@@ -220,7 +222,7 @@ def test_what_is_locked_is_switched_off_and_removed_when_the_lock_is_gone(team: 
     team.cloud.wait(lambda _: [one.state for one in provider.look()] == [NodeState.UP])
     lock = "/resourceGroups/stoker-team-r-1/providers/Microsoft.Authorization/locks/keep"
     team.arm("PUT", lock, {"properties": {"level": "CanNotDelete"}}, "2020-05-01")
-    with pytest.raises(Locked, match="somebody has locked it") as error:
+    with pytest.raises(Locked, match="the resource has a lock") as error:
         provider.stop("r-1")
     assert "az lock delete" in error.value.hint
     team.cloud.wait(lambda now: [str(one.power) for one in now.instances.values()] == ["deallocated"])
@@ -259,7 +261,7 @@ def test_a_size_that_a_region_has_none_of_and_a_quota_are_the_weather(team: Team
     team.cloud.order("quota", region="eastus", family="cores", limit=0)
     with pytest.raises(QuotaReached) as refused:
         _until_refused(team, provider, "r-2")
-    said = "the vCPU quota for all sizes together in eastus is used up: limit 0, in use 0, asked for 2 more"
+    said = "vCPU quota exceeded for all sizes together in eastus: limit 0, in use 0, requested 2 more"
     assert refused.value.message == f"starting stoker-team-r-2: OperationNotAllowed: {said}"
     team.cloud.order("quota", region="eastus", family="cores", limit=100)
 

@@ -66,8 +66,8 @@ class Provided:
 
 
 def lives(given: Provided, weather: Callable[..., object]) -> list[tuple[Any, ...]]:
-    """Of three nodes: one that Azure has no machine for, one that is evicted, and one that is stopped. `weather` is
-    what Azure is made to do in between."""
+    """Of three nodes: one without capacity in Azure, one that is evicted, and one that is stopped. `weather` are
+    Azure's faults in between."""
     provider, told = given.provider, []
     weather("fault", kind="allocation", times=1)
     provider.start(given.request("r-1"))
@@ -157,5 +157,5 @@ def test_a_provider_that_asks_for_something_else_than_was_recorded_is_told_so(az
             there.provider.look()
     again = Provided(tmp_path / "elsewhere", azurite, **IDS, replay=str(file), arm=NOWHERE)
     assert again.provider.look() == []
-    with pytest.raises(ProviderFailed, match="has no answer to"):
+    with pytest.raises(ProviderFailed, match="has no response to"):
         again.provider.offers(Need(size=SIZE, region="eastus"))

@@ -15,14 +15,14 @@ import test_azure_provider as alone
 from services import Azurite
 from stoker.errors import NotAllowed, NotSetUp, ProviderUnavailable
 from stoker.model.node.node import NodeState
-from stoker.model.workspace.groundwork import Asked
+from stoker.model.workspace.groundwork import GivenOptions
 from stoker.model.workspace.home import Home
 from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
-from stoker.providers.azure.account.spreading import PATIENCE_S, Spreading
+from stoker.providers.azure.account.clients import PATIENCE_S, Spreading
 from stoker.providers.azure.setup.setup import AzureSetup
 from stoker.testing.twin import TwinHandle, twin
-from stoker.twin.state import Cloud
+from stoker.twin.state import CloudState
 from stoker.twin.time.weather import Weather
 
 SECRET = "hush-hush"
@@ -37,7 +37,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwinHandle]:
 
 @pytest.fixture(scope="module")
 def people(cloud: TwinHandle) -> dict[str, Any]:
-    """Two practitioners whom an administrator has admitted, by name, and the account that all were given."""
+    """Two practitioners with access, by name, and the account that all got."""
     found = {name: cloud.order("principal", name=name, secret=SECRET) for name in ("anna", "bob", "stranger")}
     cloud.order("blob", endpoint="nowhere:")
     asked = {
@@ -45,8 +45,8 @@ def people(cloud: TwinHandle) -> dict[str, Any]:
         "region": ("eastus", "westus2"),
         "practitioner": tuple(found[name]["object_id"] for name in ("anna", "bob")),
     }
-    handover = AzureSetup().lay(Asked(asked, {}, asdict(cloud.address)), lambda _: None)
-    # A hand-over carries the certificate's text; whoever joins keeps it in a file of their own.
+    handover = AzureSetup().lay(GivenOptions(asked, {}, asdict(cloud.address)), lambda _: None)
+    # A hand-over contains the certificate's text; everybody stores it in a file of their own.
     return {**found, "account": {**handover.accounts["azure"], "ca_file": cloud.address.authority}}
 
 
@@ -74,7 +74,7 @@ class TestSharedGroup(alone.TestAzureProvider):
         return AzureProvider(Setup(Home(home), server=server))
 
     def test_a_node_is_made_by_two_writing_requests(self, tmp_path: Path) -> None:
-        """By one: its group is there."""
+        """One of them: its group exists."""
         provider, request = self.make(tmp_path), self.request(tmp_path, "r-1")
         before = len(self.cloud.ask("requests"))
         provider.start(request)
@@ -180,7 +180,9 @@ class TestSharedGroup(alone.TestAzureProvider):
         who = self.people["stranger"]["object_id"]
         assert "Microsoft.Authorization/roleAssignments/read" in caught.value.message or who in caught.value.hint
 
-    def test_a_role_that_has_not_spread_yet_is_waited_for_and_one_that_is_missing_is_told(self, tmp_path: Path) -> None:
+    def test_a_role_that_has_not_spread_yet_is_waited_for_and_one_that_is_missing_is_reported(
+        self, tmp_path: Path
+    ) -> None:
         provider, request = self.make(tmp_path), self.request(tmp_path, "r-1")
         refusal = {"kind": "error", "method": "PUT", "path": "/deployments/", "status": 403}
         now = [0.0]
@@ -201,7 +203,7 @@ class TestSharedGroup(alone.TestAzureProvider):
 
     def test_the_port_for_ssh_is_open_to_whom_it_says_and_shut_when_that_changes(self, tmp_path: Path) -> None:
         key = {"ssh_key": KEY}
-        with pytest.raises(NotSetUp, match="does not say for whom"):
+        with pytest.raises(NotSetUp, match="does not say to which addresses"):
             self.make(tmp_path, open_ssh=True, **key).start(self.request(tmp_path, "r-1"))
         for number, (settings, sources) in enumerate(
             [
@@ -214,7 +216,7 @@ class TestSharedGroup(alone.TestAzureProvider):
             assert allowed(self.cloud.cloud) == sources
 
 
-def allowed(cloud: Cloud) -> list[str]:
+def allowed(cloud: CloudState) -> list[str]:
     """Every address that some firewall lets in."""
     firewalls = cloud.all("Microsoft.Network/networkSecurityGroups")
     rules = [rule["properties"] for one in firewalls for rule in one.properties.get("securityRules", ())]
@@ -227,7 +229,7 @@ def vm_id(provider: AzureProvider) -> str:
 
 
 def reset_of_ssh() -> dict[str, Any]:
-    """As `az vm user update` asks for it."""
+    """As `az vm user update` requests it."""
     properties = {
         "publisher": "Microsoft.OSTCExtensions",
         "type": "VMAccessForLinux",

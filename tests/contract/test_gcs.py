@@ -1,4 +1,4 @@
-"""Google Cloud Storage keeps the contract of stores, against an emulator that has its JSON API."""
+"""Google Cloud Storage keeps the contract of stores: by its JSON API on nodes, and by its XML API through obstore."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from stoker.errors import BadInput, NoContainer, StoreDenied
 from stoker.stores import Store
 from stoker.stores.access import Route
 from stoker.stores.credential import Credential
+from stoker.stores.gcs.client import GcsBucket
 from stoker.stores.gcs.tokens import boundary
 from stoker.stores.kinds import Grant, grant, kind_of, locate
 from stoker.stores.mounting import MountFolders
@@ -35,7 +36,7 @@ _PROGRAM = Path(__file__).parents[1] / "gcsemulator.py"
 
 
 class Google:
-    """The emulator's address, and a token service that checks signatures and remembers what it was asked for."""
+    """The emulator's address, and a token service that checks signatures and records its requests."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -163,7 +164,7 @@ def test_nothing_is_granted_of_a_bucket_that_has_no_credential(google: Google) -
         grant(google.new_bucket(), None, reads=[], writes=["runs/1/"], for_s=60)
 
 
-def test_a_bucket_that_does_not_exist_is_said_to_be_so(google: Google) -> None:
+def test_a_bucket_that_does_not_exist_is_reported(google: Google) -> None:
     with pytest.raises(NoContainer):
         list(open_store(f"gs://nobody-has-this?endpoint={google.endpoint}").list(""))
 
@@ -175,3 +176,18 @@ def test_rclone_gets_a_token_by_its_environment_alone() -> None:
     assert plan.argv[:3] == ("/bin/rclone", "mount", "data:bucket/data")
     assert not any("hush" in word for word in plan.argv)
     assert plan.env["RCLONE_CONFIG_DATA_ACCESS_TOKEN"] == "hush"
+
+
+def test_odd_names_are_left_out_of_listings_and_go_with_their_folder(google: Google) -> None:
+    """Whoever has a token can make them. obstore would refuse the whole listing, or name them otherwise."""
+    url = google.new_bucket()
+    store = open_store(url, google.account)
+    assert isinstance(store, ObjectStore)
+    store.put("runs/1/log", b"x")
+    bucket = GcsBucket(locate(url), lambda: "")
+    for name in ("runs/1/a/", "runs/1/a//b", "runs/1/x\x7fy", "runs/1/a\nb"):
+        bucket.write(name, b"x")
+    assert [one.key for one in store.list("runs/1")] == ["runs/1/log"]
+    assert store.left_out == 3
+    store.remove_below("runs/1")
+    assert list(store.bucket.entries("")) == []

@@ -13,7 +13,7 @@ import pytest
 from services import KEY, Azurite, S3Server
 from stoker.errors import StokerError
 from stoker.model.workspace import layout
-from stoker.server.api import logs
+from stoker.server.api.runs import logs
 from stoker.server.removals.removals import remove_run
 from stoker.stores import Store
 from stoker.stores.azure.containers import container_of
@@ -59,7 +59,7 @@ def put_object(s3: S3Server, url: str, name: str) -> None:
 
 
 def check(store: Store, node: Store) -> None:
-    """The good objects are listed and read beside the odd ones, and the odd ones can be asked for, or are not shown."""
+    """Good objects are listed and read next to odd ones, and the odd ones can be read, or are not shown."""
     for one in (store, node):
         keys = [stored.key for stored in one.list(f"runs/{RUN}")]
         assert GOOD in keys
@@ -121,7 +121,7 @@ def test_odd_names_in_a_bucket_are_left_out_of_listings_and_go_with_their_run(s3
     store = open_store(url, s3_server.key)
     fill(store)
     for name in [*ODD, *CONTROL]:
-        if "%0A" not in name:  # moto does not take it
+        if "%0A" not in name:  # moto does not support it
             put_object(s3_server, url, name)
     check(store, open_access(grant(url, s3_server.key, reads=[], writes=[f"runs/{RUN}/"], for_s=900)))
     remove_run(store, RUN)

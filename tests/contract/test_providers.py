@@ -63,13 +63,13 @@ class TestLocalProvider(ProviderContract):
         empty = Snapshot(())
         store.put(layout.snapshot(empty.id), wire.dump(empty))
         job = Job(name="sleeper", run="sleep 60")
-        orders = Orders("r", "sleeper-1", 1, 0, key, job, empty.id, sys.executable)
+        orders = Orders(key, "sleeper-1", 1, 0, key, job, empty.id, sys.executable)
         where = layout.orders(key, 1)
         store.put(where, wire.dump(orders))
         return NodeRequest(key, where, store.url)
 
     def take_away(self, provider: Provider, key: str) -> None:
-        """Kills the agent, as soon as it has said who it is."""
+        """Kills the agent, as soon as it has written its name."""
         errand = self.folder / "nodes" / key / "errand.json"
         deadline = time.monotonic() + 10
         while not errand.exists() and time.monotonic() < deadline:

@@ -28,7 +28,7 @@ class TestMemoryStore(StoreContract):
 
 class TestFolderOfANode(StoreContract):
     def make(self, folder: Path) -> Store:
-        folder.mkdir(parents=True, exist_ok=True)  # its server has made it: a node does not
+        folder.mkdir(parents=True, exist_ok=True)  # its server has created it: a node does not
         return open_access(grant(folder.as_uri(), None, reads=[], writes=[""], for_s=60))
 
 

@@ -40,7 +40,7 @@ def stoker(tmp_path: Path) -> Iterator[Callable[..., str]]:
 
 
 class Site(BaseHTTPRequestHandler):
-    """Serves one file, but hangs up in the middle of each answer as often as told."""
+    """Serves one file, but closes the connection in the middle of each response as often as requested."""
 
     content = b""
     cuts = 0

@@ -29,7 +29,7 @@ class Project:
     def program(
         self, name: str, *args: object, folder: Path, code: int = 0, python: str = sys.executable, **env: str
     ) -> str:
-        """Runs one of the example's programs to its end; what it printed."""
+        """Runs one of the example's programs; returns its output."""
         command = [python, str(self.folder / name), *map(str, args)]
         done = subprocess.run(command, cwd=folder, env=environment(**env), capture_output=True, text=True, timeout=280)
         assert done.returncode == code, f"{name}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -20,7 +20,7 @@ class Story(NamedTuple):
     each: int = 1  # units between two of the lines
     prepare: str = ""
     quick: bool = False  # part of every check
-    beside: str = ""  # where a package lies that cannot be installed with the others, in `.services`
+    beside: str = ""  # the folder of a package that cannot be installed with the others, in `.services`
 
 
 class Shape(NamedTuple):
@@ -38,6 +38,12 @@ ANEW = None  # it loads nothing: after an eviction it begins again
 SHAPES = {
     "bash_wrapper": Shape(
         "bash train.sh", "outputs", ("fitted",), Story(r"^epoch=(\d+) loss", "loss", "fitted/weights.pkl")
+    ),
+    "change_folder": Shape(
+        "python run_experiment.py",
+        "experiments",
+        ("experiments",),
+        Story(r"^it (\d+) loss", "loss", "exp1/state.pickle"),
     ),
     "click_group": Shape(
         "python cli.py train --out ${outputs}",
@@ -63,8 +69,20 @@ SHAPES = {
         Story(r"iter: (\d+) ", "total_loss", "output/model_final.pth", 4, 2),
         "--resume",
     ),
+    "dqn_replay": Shape(
+        "python dqn.py",
+        "outputs",
+        ("dqn_cartpole.pth", "replay_buffer.pkl"),
+        Story(r"^Episode (\d+)\t", "total_reward", "dqn_cartpole.pth"),
+    ),
     "env_folder": Shape(
         "python pretrain.py", "outputs", ("ckpt",), Story(r"^\| step +(\d+) \|", "loss", "ckpt/step_000240.pt", 8, 4)
+    ),
+    "fairseq": Shape(
+        "python train.py --save-dir ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"epoch (\d+) \| loss", "ppl", "checkpoint_last.pt"),
     ),
     "gan": Shape(
         "python dcgan.py --outf ${outputs}",
@@ -151,7 +169,7 @@ SHAPES = {
         "python autoencoder.py",
         "saved_models",
         ("saved_models",),
-        # Two files a save, a third of a second apart: the last pair may not hold still for long enough to be kept.
+        # Two files a save, a third of a second apart: the last pair may not be unchanged for long enough to be saved.
         Story(r"^starting epoch (\d+)", "train_loss", "autoencoder/last.ckpt", 3),
     ),
     "lightning_cli": Shape(
@@ -180,6 +198,13 @@ SHAPES = {
     ),
     "mnist": Shape(
         "python main.py", "outputs", ("mnist_cnn.pt",), Story(r"^Train Epoch: (\d+)", "loss", "mnist_cnn.pt", ANEW)
+    ),
+    "mmdetection": Shape(
+        "python tools/train.py --work-dir ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"Epoch \[(\d+)\]\[5/5\]", "loss_cls", "latest.pth"),
+        f"--resume-from {NEWEST}",
     ),
     "nanogpt": Shape(
         "python train.py",
@@ -231,6 +256,12 @@ SHAPES = {
         ("models",),
         Story(r"^epoch: (\d+) ", "accuracy", "classifier.joblib"),
     ),
+    "spawned_workers": Shape(
+        "python train.py",
+        "results",
+        ("results",),
+        Story(r"^Generation (\d+):", "best_score", "population.json"),
+    ),
     "src_layout": Shape(
         "python src/train.py",
         "outputs",
@@ -256,6 +287,9 @@ SHAPES = {
         ("outputs",),
         Story(r"^Epoch: \[(\d+)\]", "acc1", "checkpoint.pth"),
         f"--resume {NEWEST}",
+    ),
+    "two_steps": Shape(
+        "bash train.sh", "outputs", ("state.json",), Story(r"^epoch (\d+) Loss", "val_accuracy", "state.json")
     ),
     "typer_module": Shape(
         "cd src && python -m forecaster.train --run-dir ${outputs}",

@@ -42,7 +42,7 @@ def test_the_demo_tells_the_whole_mission_and_leaves_nothing_running(tmp_path: P
         assert words in done.stdout[at:], f"`{words}` is missing, or told too early:\n{done.stdout}"
         at = done.stdout.index(words, at)
     assert not list(tmp_path.glob("stoker-demo-*"))
-    give_up = time.monotonic() + 10  # a process that was told to end may take a moment
+    give_up = time.monotonic() + 10  # a process may take a moment to stop
     while left := [pid for pid in Path("/proc").glob("[0-9]*") if str(tmp_path).encode() in _environ(pid)]:
         assert time.monotonic() < give_up, [(pid / "cmdline").read_bytes() for pid in left]
         time.sleep(0.1)

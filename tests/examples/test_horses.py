@@ -111,7 +111,7 @@ def parts_of(site: tuple[Any, str], content: bytes) -> dict[str, Any]:
     return {"train": known, "validation": known}
 
 
-def test_download_goes_on_where_it_was_cut_off_and_is_done_once(
+def test_download_resumes_where_it_was_cut_off_and_is_done_once(
     drawn: Path, tmp_path: Path, site: tuple[Any, str]
 ) -> None:
     parts = parts_of(site, packed(drawn, "train"))
@@ -158,7 +158,7 @@ def weights_of(model: Path) -> dict[str, bytes]:
 
 
 def evicted(stoker: Callable[..., str], command: str, moments: tuple[str, ...], folder: Path) -> None:
-    """A run that is evicted, with a notice at first, when each of its attempts has said its word."""
+    """An evicted run, with a notice at first, when each of its attempts has reported."""
     job = {
         "name": "horses",
         "run": f"python {command} --output_dir ${{outputs}}",
@@ -184,8 +184,8 @@ def said(stoker: Callable[..., str], attempt: int) -> str:
 
 
 def check_log(text: str, evictions: int) -> list[int]:
-    """Begun once, resumed, ended once; the epochs it was resumed in. A machine that goes without a notice may take
-    along what it has written last, and so its line."""
+    """Started once, resumed, ended once; the epochs it resumed in. An eviction without notice may lose what was written
+    last, and so its line."""
     moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n"
     resumed = rf"(Training has resumed at: {moment}Resuming from Epoch Number: \d+\n)"
     times = f"{{{min(evictions, 1)},{evictions}}}"
@@ -233,11 +233,11 @@ def test_the_small_form_tells_95_of_100_images_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_the_plain_script_goes_on_from_its_newest_whole_checkpoint_whatever_lies_beside_it(
+def test_the_plain_script_resumes_from_its_newest_whole_checkpoint_whatever_lies_beside_it(
     tmp_path: Path, cache: Path
 ) -> None:
-    """A log that is missing, other people's files, and a checkpoint cut short have made such scripts begin anew, or
-    never begin again."""
+    """A missing log, other people's files, and a truncated checkpoint have made such scripts start over, or never start
+    again."""
     few = ("--data", "drawn:24", "--image_size", "32", "--batch_size", "24", "--cache", cache)
     HORSES.program("train_plain.py", *few, "--epochs", 5, folder=tmp_path, **ENV)
     place = tmp_path / "checkpoints"

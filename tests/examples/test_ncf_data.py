@@ -108,7 +108,7 @@ def test_newest_like_is_held_out_and_users_with_few_ratings_are_left_out(tmp_pat
         assert not set(found.test_negatives[row]) & set(found.rated_by(user)), "a negative is a film not rated"
 
 
-def test_preparing_is_done_once_per_content_and_the_data_is_left_alone(tmp_path: Path) -> None:
+def test_preparing_is_done_once_per_content_and_the_data_is_not_touched(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "set", some_rows())
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     first = prepared(folder)
@@ -235,7 +235,7 @@ def test_titles_with_commas_quotes_and_accents_are_found(tmp_path: Path) -> None
     assert opinions(tmp_path / "mine.csv", "The Matrix (1999), 5")[0] == (10, 5.0), "as one would say it"
 
 
-def test_all_problems_of_a_personal_file_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_a_personal_file_are_reported_at_once(tmp_path: Path) -> None:
     lines = (
         "Matrx, The (1999), 4",
         "Toy Story (1995), 7",
@@ -307,7 +307,7 @@ def archive(tmp_path: Path, site: tuple[Any, str]) -> tuple[Any, str]:
     return site
 
 
-def test_download_goes_on_where_it_was_cut_off_and_is_done_once(tmp_path: Path, archive: tuple[Any, str]) -> None:
+def test_download_resumes_where_it_was_cut_off_and_is_done_once(tmp_path: Path, archive: tuple[Any, str]) -> None:
     handler, url = archive
     handler.cuts = 2
     known = download.Archive(url, hashlib.md5(handler.content).hexdigest())
@@ -329,7 +329,7 @@ def test_wrong_checksum_fails_and_leaves_nothing(tmp_path: Path, archive: tuple[
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_unreachable_archive_is_a_failure_in_words(tmp_path: Path) -> None:
+def test_unreachable_archive_is_a_failure_with_a_message(tmp_path: Path) -> None:
     archive = download.Archive("http://127.0.0.1:9/ml-x.zip", "0" * 32)
     with pytest.raises(Problem, match=r"could not be fetched: .*; nothing came"):
         download.download("ml-x", tmp_path / "cache", archive, pause_s=0)

@@ -74,7 +74,7 @@ def rows_of(file: Path) -> list[dict[str, str]]:
 
 
 def epochs(text: str) -> dict[int, str]:
-    """What was said of each epoch, but for its speed."""
+    """The output of each epoch, except for its speed."""
     return {int(n): rest for n, rest in re.findall(r"epoch +(\d+)  (loss .*?)  [\d,]+ samples/s", text)}
 
 

@@ -16,9 +16,9 @@ from project import ROOT
 from shapes import SCRIPTS, SHAPES, Shape
 
 from stoker.client.api.client import Client
-from stoker.client.api.handle import Run
+from stoker.client.api.handle import RunHandle
 from stoker.client.local import launch
-from stoker.client.settings import Settings, from_environment
+from stoker.client.settings import ClientSettings, from_environment
 
 BESIDE = ROOT / ".services"
 PATIENCE_S = 120.0
@@ -32,13 +32,13 @@ def _marked(names: list[str]) -> list[object]:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Iterator[Settings]:
+def settings(tmp_path: Path) -> Iterator[ClientSettings]:
     found = from_environment({**os.environ, "STOKER_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"})
     yield found
     launch.stop(found)
 
 
-def wait(ready: Callable[[], object], what: str, run: Run | None = None) -> None:
+def wait(ready: Callable[[], object], what: str, run: RunHandle | None = None) -> None:
     """For something that happens while the run goes on."""
     until = time.monotonic() + PATIENCE_S
     while not ready():
@@ -47,7 +47,7 @@ def wait(ready: Callable[[], object], what: str, run: Run | None = None) -> None
         time.sleep(0.1)
 
 
-def submitted(name: str, shape: Shape, tmp_path: Path, settings: Settings) -> tuple[Run, Path]:
+def submitted(name: str, shape: Shape, tmp_path: Path, settings: ClientSettings) -> tuple[RunHandle, Path]:
     """A run of the script, with the job file as `stoker init` writes it."""
     if shape.story.beside:
         assert (BESIDE / shape.story.beside).exists(), f"run `make .services/{shape.story.beside}/installed`"
@@ -62,14 +62,14 @@ def submitted(name: str, shape: Shape, tmp_path: Path, settings: Settings) -> tu
     return Client.connect(settings).run("it"), place
 
 
-def done(run: Run, attempt: int, shape: Shape) -> list[int]:
+def done(run: RunHandle, attempt: int, shape: Shape) -> list[int]:
     if len(run.refresh().facts.attempts) < attempt:
         return []
     log = b"".join(run.logs(attempt=attempt)).decode()
     return [int(one) for one in re.findall(shape.story.done, log, re.M)]
 
 
-def check_results(run: Run, place: Path, shape: Shape) -> None:
+def check_results(run: RunHandle, place: Path, shape: Shape) -> None:
     assert run.facts.state == "succeeded", run.facts.reason
     brought = place / "outputs" / "it"
     assert list(brought.glob(shape.story.model)), sorted(str(one.relative_to(brought)) for one in brought.rglob("*"))
@@ -79,7 +79,7 @@ def check_results(run: Run, place: Path, shape: Shape) -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", _marked([name for name, shape in SHAPES.items() if shape.story.lost]))
 def test_a_script_as_it_is_survives_two_evictions_and_brings_its_model_back(
-    name: str, tmp_path: Path, settings: Settings
+    name: str, tmp_path: Path, settings: ClientSettings
 ) -> None:
     shape = SHAPES[name]
     run, place = submitted(name, shape, tmp_path, settings)
@@ -99,12 +99,12 @@ def test_a_script_as_it_is_survives_two_evictions_and_brings_its_model_back(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if not shape.story.lost])
-def test_a_script_that_saves_only_at_its_end_runs_as_it_is(name: str, tmp_path: Path, settings: Settings) -> None:
+def test_a_script_that_saves_only_at_its_end_runs_as_it_is(name: str, tmp_path: Path, settings: ClientSettings) -> None:
     run, place = submitted(name, SHAPES[name], tmp_path, settings)
     wait(lambda: not run.refresh().facts.open, "the end")
     check_results(run, place, SHAPES[name])
 
 
-def _is_safe(run: Run) -> bool:
+def _is_safe(run: RunHandle) -> bool:
     facts = run.refresh().facts
     return facts.checkpoint_files + facts.output_files > 0

@@ -1,4 +1,4 @@
-"""A node with a real agent on it: orders go into a store in a folder, and what the agent says is read from there."""
+"""A node with a real agent: orders go into a store in a folder, and the agent's reports are read from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An Azurite that can be stopped and started again on its port with what it holds, and that notes every request."""
+"""An Azurite that can be stopped and restarted on its port with its data, and that records every request."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class BlobService:
         self.stop()
 
     def rotate(self, key: str) -> None:
-        """From now on it takes another key of the account, and no token that was made with the old one."""
+        """From now on it accepts another account key, and no token of the old one."""
         self.stop()
         self.environ = {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{key}"}
         self.start()
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
-        """It takes requests, and answers none of them."""
+        """It accepts requests, and answers none of them."""
         assert self._process
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -70,7 +70,7 @@ class BlobService:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """As a service goes away for maintenance: what it was given is kept."""
+        """Like a service under maintenance: its data is kept."""
         if self._process:
             self._process.terminate()
             self._process.wait(20)

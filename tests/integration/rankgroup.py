@@ -1,4 +1,4 @@
-"""Ranks of one training, with the environment that the agent gives them, killed together, and what they have written.
+"""Ranks of one training, with the agent's environment, killed together, and what they have written.
 
 They are forked from a server that has imported PyTorch: four imports at a time would take longer than everything else.
 """
@@ -120,7 +120,7 @@ def finals(folder: Path, world: int) -> list[object]:
 
 
 def assert_same(disturbed: Path, undisturbed: Path, world: int) -> None:
-    """Every step that was made, also twice, had the very loss that it has in the undisturbed training."""
+    """Every step, also a repeated one, had exactly the loss that it has in the undisturbed training."""
     for rank in range(world):
         heard: dict[str, set[str]] = {}
         for step, loss in steps(disturbed, rank):

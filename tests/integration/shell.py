@@ -42,11 +42,11 @@ class Shell:
     def stoker(
         self, *args: str, code: int | None = 0, patience_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
-        """Runs the command to its end; `code` None takes any."""
+        """Runs the command until it exits; `code` None accepts any."""
         with self.start(*args) as process:
             try:
                 out, err = process.communicate(timeout=patience_s)
-            except BaseException:  # also pytest's own time limit: else the end of `with` would wait without end
+            except BaseException:  # also pytest's own time-out: otherwise the end of `with` would wait forever
                 process.kill()
                 raise
         done = subprocess.CompletedProcess(args, process.returncode, out, err)
@@ -93,7 +93,7 @@ class Shell:
         return found
 
     def agents(self) -> list[int]:
-        """Agents that have begun: each says who it is beside its work."""
+        """Running agents: each has its name next to its work."""
         found: list[int] = []
         for errand in (self.home / "nodes").glob("*/errand.json"):
             with suppress(OSError, ValueError, KeyError):

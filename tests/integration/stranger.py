@@ -15,7 +15,7 @@ _FORK = multiprocessing.get_context("fork")  # an interpreter below /root could 
 
 
 class Heard:
-    """What reached a stranger, asked for while they still listen."""
+    """What reached a stranger, requested while they still listen."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -93,7 +93,7 @@ def _listen(make: Callable[[], socket.socket], pipe: Connection) -> None:
                 line: Any = key.fileobj
                 piece = line.recv(65536)
                 heard += piece
-                if piece:  # an answer that a careless client would take for one
+                if piece:  # a response that a careless client would accept
                     line.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
                 else:
                     watch.unregister(line)

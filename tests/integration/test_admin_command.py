@@ -1,4 +1,4 @@
-"""`stoker admin` as it is typed: what it shows, asks, writes and refuses to overwrite; on a twin in this process."""
+"""`stoker admin` as typed: what it shows, asks, writes and refuses to overwrite; on a twin in this process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from stoker.cli import answer
 from stoker.client.local import groundwork
-from stoker.model.workspace.groundwork import Asked
+from stoker.model.workspace.groundwork import GivenOptions
 from stoker.providers.azure.setup.cloud import open_cloud
-from stoker.providers.azure.setup.resources import GROUPS_API, Wanted
+from stoker.providers.azure.setup.resources import GROUPS_API, WantedResource
 from stoker.testing.twin import TwinHandle, twin
 
 
@@ -87,9 +87,9 @@ def test_a_file_that_is_something_else_is_not_overwritten_and_nothing_is_made(
 ) -> None:
     Path("notes.json").write_text("my notes")
     assert admin("setup", "--yes", "--out", "notes.json") == 2
-    assert "notes.json would be overwritten, and is something else" in capsys.readouterr().err
+    assert "notes.json exists, and it is not a hand-over file" in capsys.readouterr().err
     assert admin("setup", "--yes", "--out", "nowhere/team.json") == 2
-    assert "there is no folder nowhere" in capsys.readouterr().err
+    assert "folder nowhere not found" in capsys.readouterr().err
     assert Path("notes.json").read_text() == "my notes"
     assert not cloud.cloud.resources
 
@@ -98,10 +98,10 @@ def test_live_runs_hold_a_teardown_up_until_it_is_forced(cloud: TwinHandle, caps
     assert admin("setup", "--yes") == 0
     tags = {"stoker-workspace": "vision-team", "stoker-node": "r1-1-0"}
     id = f"/subscriptions/{cloud.address.subscription}/resourceGroups/stoker-vision-team-r1-1-0"
-    node = Wanted("group", id, GROUPS_API, {"location": "eastus", "tags": tags}, "a node")
-    open_cloud(Asked({}, {}, asdict(cloud.address))).put(node)
+    node = WantedResource("group", id, GROUPS_API, {"location": "eastus", "tags": tags}, "a node")
+    open_cloud(GivenOptions({}, {}, asdict(cloud.address))).put(node)
     assert admin("teardown", "--yes") == 2
-    assert "runs are live in vision-team: machines of a run stoker-vision-team-r1-1-0" in capsys.readouterr().err
+    assert "runs are active in vision-team: machines of a run stoker-vision-team-r1-1-0" in capsys.readouterr().err
     assert admin("teardown", "--yes", "--force") == 0
     assert capsys.readouterr().err.splitlines()[-1] == "0 resources left, $0.00 a month"
     assert not cloud.cloud.resources

@@ -58,7 +58,7 @@ def test_a_script_that_is_killed_behind_a_shell(node: Node) -> None:
 
 def test_a_command_that_does_not_exist_is_named(node: Node) -> None:
     report = node.run("pythn train.py")
-    assert (report.outcome, report.exit_code, report.message) == (Outcome.FAILED, 127, "`pythn` was not found")
+    assert (report.outcome, report.exit_code, report.message) == (Outcome.FAILED, 127, "command not found: `pythn`")
     assert "`pythn`" in report.hint
 
 
@@ -190,7 +190,7 @@ def test_variables_that_were_not_asked_for_stay_outside(node: Node) -> None:
 def test_what_a_script_leaves_behind_is_ended(node: Node) -> None:
     report = node.run("(setsid sleep 300 >/dev/null 2>&1 &); (sleep 300 &); echo done")
     assert (report.outcome, node.log()) == (Outcome.SUCCEEDED, b"done\n")
-    assert node.events("left-behind") == ["the script left 2 processes behind, which had to be ended"]
+    assert node.events("left-behind") == ["the script left 2 processes running, which had to be killed"]
 
 
 def test_what_ends_by_itself_soon_after_the_script_is_waited_for(node: Node) -> None:
@@ -317,7 +317,7 @@ def test_starting_an_attempt_many_times_runs_it_once(node: Node) -> None:
     assert node.report().outcome is Outcome.SUCCEEDED
 
 
-def test_an_attempt_that_another_machine_has_begun_is_left_alone(node: Node, tmp_path: Path, agent: Path) -> None:
+def test_an_attempt_that_another_machine_has_begun_is_not_touched(node: Node, tmp_path: Path, agent: Path) -> None:
     node.order("echo once; sleep 0.5")
     first = node.start()
     node.reaches(Phase.RUNNING)
@@ -383,13 +383,13 @@ def test_a_store_that_is_out_of_reach_for_a_while_loses_nothing(node: Node) -> N
     node.prints(b'"step": 3')
     place, away = node.root / "store", node.root / "away"
     place.rename(away)
-    place.touch()  # in the place of the folder, so that it cannot be made anew
+    place.touch()  # in the place of the folder, so that it cannot be created again
     time.sleep(2.5)
     place.unlink()
     away.rename(place)
     report = node.finish(agent)
     assert report.outcome is Outcome.SUCCEEDED
-    assert re.match(r"the store could not be written for \d+ s: ", report.message)
+    assert re.match(r"the store was not writable for \d+ s: ", report.message)
     steps = [json.loads(line)["step"] for line in node.log().splitlines()]
     assert steps == [point["step"] for point in node.points()] == list(range(20))
     assert node.outputs() == {"model": b"done"}
@@ -398,7 +398,7 @@ def test_a_store_that_is_out_of_reach_for_a_while_loses_nothing(node: Node) -> N
 def test_a_bug_in_the_agent_ends_the_run_with_a_report(node: Node) -> None:
     node.order("true", {"a.py": "1"})
     key = layout.orders(RUN, 1)
-    orders = replace(load(Orders, node.store.get(key)), data={"x": "a\0b"})  # which no process can be given
+    orders = replace(load(Orders, node.store.get(key)), data={"x": "a\0b"})  # impossible in an environment
     node.store.put(key, dump(orders))
     assert node.start().wait(30) == 0
     report = node.report()
@@ -460,7 +460,7 @@ def test_what_was_overwritten_does_not_pile_up(node: Node) -> None:
     assert len(node.outputs()["model"]) == 100_000
 
 
-def test_files_that_cannot_be_brought_back_do_not_fail_the_run(node: Node) -> None:
+def test_files_that_cannot_be_downloaded_do_not_fail_the_run(node: Node) -> None:
     script = r"""
         import os
         open(b"outputs/bad-\xff", "w").close()
@@ -532,7 +532,7 @@ EPOCHS = """
 def test_a_script_is_stopped_once_it_has_saved_what_reached_the_target(node: Node) -> None:
     report = node.run("python train.py", {"train.py": EPOCHS}, stop_when="acc >= 0.2")
     assert (report.outcome, report.exit_code) == (Outcome.TARGET_REACHED, 0)
-    assert report.message == "`acc >= 0.2` was reached with 0.2"
+    assert report.message == "stopped early: acc 0.2 met `acc >= 0.2`"
     assert node.outputs() == {"model": b"2"}
     assert node.events("target-reached") == [report.message]
 
@@ -591,7 +591,7 @@ def test_an_environment_is_built_once_by_two_agents_at_once(tmp_path: Path, agen
     assert len(last) == 1 and last.pop().startswith(b"1.17.0 " + str(tmp_path / "environments").encode())
     told = " ".join(text for node in nodes for text in node.events("environment"))
     assert told.count("was installed in") == 1
-    assert told.count("is ready from an earlier run") == 1
+    assert told.count("from an earlier run") == 1
 
 
 @pytest.mark.heavy
@@ -610,7 +610,7 @@ def test_a_half_built_environment_is_built_again(tmp_path: Path, agent: Path) ->
         assert "was installed" in node.events("environment")[-1]
 
 
-def test_a_requirement_that_cannot_be_had_breaks_the_run_and_says_why(node: Node) -> None:
+def test_a_requirement_that_is_unavailable_breaks_the_run_and_says_why(node: Node) -> None:
     report = node.run("python -c 1", {"requirements.txt": "six==99.99\n"}, environment="requirements.txt")
     assert report.outcome is Outcome.BROKEN
     assert "`requirements.txt`" in report.message
@@ -620,14 +620,14 @@ def test_a_requirement_that_cannot_be_had_breaks_the_run_and_says_why(node: Node
 
 def test_a_missing_requirements_file_breaks_the_run(node: Node) -> None:
     report = node.run("true", environment="requirements.txt")
-    assert (report.outcome, report.hint) == (Outcome.BROKEN, "is it left out by `.gitignore` or `.stokerignore`?")
+    assert (report.outcome, report.hint) == (Outcome.BROKEN, "is it excluded by `.gitignore` or `.stokerignore`?")
 
 
-def test_a_python_that_is_not_there_is_told_with_those_that_are(node: Node) -> None:
+def test_a_python_that_is_not_there_is_reported_with_those_that_are(node: Node) -> None:
     report = node.run("true", environment={"python": "3.1"})
     here = ".".join(map(str, sys.version_info[:3]))
     assert report.outcome is Outcome.BROKEN
-    assert "Python 3.1 is not on this machine" in report.message
+    assert "Python 3.1 was not found on this machine" in report.message
     assert here in report.message
 
 
@@ -666,5 +666,5 @@ def test_code_that_somebody_put_in_the_place_of_the_submitted_never_runs(node: N
     node.store.put(submitted, other)
     report = node.finish(node.start())
     assert report.outcome is Outcome.BROKEN
-    assert "other files" in report.message and "than were submitted" in report.message
+    assert "are not the submitted ones" in report.message
     assert node.log() == b""

@@ -1,4 +1,4 @@
-"""What came along of the submitting Python, on a node: installed once, told of, with the Python that is asked for."""
+"""The packages of the submitting Python on a node: installed once, reported, with the requested Python."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_same_packages_are_installed_once_for_runs_of_other_code(tmp_path: P
         assert node.log().startswith(b"1.16.0 " + str(tmp_path / "environments").encode())
         told += node.events("environment")
     assert "was installed in" in told[0]
-    assert "is ready from an earlier run" in told[1]
+    assert "from an earlier run" in told[1]
 
 
 def test_versions_are_those_of_the_list_whatever_packages_say_of_each_other(tmp_path: Path, agent: Path) -> None:
@@ -65,27 +65,27 @@ def test_a_script_that_needs_no_package_gets_none(tmp_path: Path, agent: Path) -
     assert "python" in report.packages
 
 
-def test_a_python_that_cannot_be_had_is_told_and_the_machines_own_is_used(tmp_path: Path, agent: Path) -> None:
+def test_a_python_that_is_unavailable_is_reported_and_the_machines_own_is_used(tmp_path: Path, agent: Path) -> None:
     node = Node(tmp_path / "node", agent)
     report = carried_out(node, "python -c 1", {}, Software("3.99"))
     assert report.outcome is Outcome.SUCCEEDED, report.message
     told = " ".join(node.events("environment"))
-    assert "Python 3.99 could not be brought to this machine" in told
-    assert f"`{sys.executable}` is used instead" in told
+    assert "could not download Python 3.99" in told
+    assert f"using `{sys.executable}` instead" in told
 
 
 def test_a_python_that_the_job_insists_on_breaks_the_run(tmp_path: Path, agent: Path) -> None:
     node = Node(tmp_path / "node", agent)
     report = carried_out(node, "python -c 1", {}, Software("3.99"), environment={"python": "3.99"})
     assert report.outcome is Outcome.BROKEN
-    assert "Python 3.99 is not on this machine" in report.message
+    assert "Python 3.99 was not found on this machine" in report.message
 
 
 def test_a_package_that_is_nowhere_breaks_the_run_by_its_name(tmp_path: Path, agent: Path) -> None:
     node = Node(tmp_path / "node", agent)
     report = carried_out(node, "true", {".stoker/packages.txt": "six==99.99\n"}, Software(HERE, packages=1))
     assert report.outcome is Outcome.BROKEN
-    assert report.message.startswith("the software taken along could not be installed:")
+    assert report.message.startswith("could not install the packages of your environment:")
     assert "six" in report.message
 
 
@@ -106,7 +106,7 @@ def test_a_tool_is_taken_only_as_it_was_named(tmp_path: Path, monkeypatch: pytes
         said.append(text)
 
     assert uvtool.bring_uv({machine: f"https://host/uv.whl#sha256={'0' * 64}"}, tmp_path, tell) is None
-    assert said == ["uv could not be brought to this machine: it came damaged"]
+    assert said == ["could not download uv: checksum mismatch"]
     assert list(tmp_path.iterdir()) == []
     found = uvtool.bring_uv({machine: f"https://host/uv.whl#sha256={sha256}"}, tmp_path, tell)
     assert found and os.access(found, os.X_OK)

@@ -1,7 +1,7 @@
-"""Every call of the OpenAPI document, with what is right and what is wrong for it: no answer that it does not describe.
-What is wrong with a body, and that it is refused, is in `test_api_bodies.py`.
+"""Every call of the OpenAPI document, with valid and invalid arguments: no response that it does not describe. The
+details of refused bodies are in `test_api_bodies.py`.
 
-A real server with a run, a dataset and a second store in it; names of those are put in where a call takes one.
+A real server with a run, a dataset and a second store; their names are inserted where a call needs one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def trials(api: Any, server: Shell, examples: int, *, repeatable: bool) -> list[
             how = settings(max_examples=examples, derandomize=repeatable)
             try:
                 _try(operation, mode, facts["http"], session, how)
-            except SkipTest:  # there is nothing that could be wrong with a call that takes nothing
+            except SkipTest:  # a call without arguments cannot have wrong ones
                 continue
             except (Exception, BaseExceptionGroup) as error:
                 wrong.append(f"{operation.label} ({mode.value}): {''.join(format_exception_only(error))}")
@@ -92,7 +92,7 @@ def _try(operation: Any, mode: GenerationMode, url: str, session: requests.Sessi
 
 
 def _put_names(case: Case) -> None:
-    """Half of the cases are about something that is there. Nothing waits, and nothing leaves this computer."""
+    """Half of the cases are about something that exists. Nothing waits, and nothing leaves this computer."""
     for name, known in KNOWN.items():
         if name in (case.path_parameters or {}):
             at = len(str(case.path_parameters[name])) % (2 * len(known))

@@ -34,7 +34,7 @@ def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @in_both_weathers
-def test_evicted_with_notice_it_goes_on_elsewhere_and_nothing_is_left(user: tuple[Shell, Cloud]) -> None:
+def test_evicted_with_notice_it_resumes_elsewhere_and_nothing_is_left(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     steps = 3 * STEPS // 2 if cloud.hostile() else STEPS  # it is at work when the notice comes, however late that is
     begin(shell, "noticed", steps)
@@ -49,7 +49,7 @@ def test_evicted_with_notice_it_goes_on_elsewhere_and_nothing_is_left(user: tupl
 
 @pytest.mark.heavy
 @in_both_weathers
-def test_evicted_without_notice_it_goes_on_from_its_last_checkpoint(user: tuple[Shell, Cloud]) -> None:
+def test_evicted_without_notice_it_resumes_from_its_last_checkpoint(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     begin(shell, "sudden")
     reaches(shell, "sudden", 5)
@@ -87,7 +87,7 @@ def test_a_cancelled_run_leaves_nothing(user: tuple[Shell, Cloud]) -> None:
 
 @pytest.mark.heavy
 @in_both_weathers_at_length
-def test_a_size_that_is_not_to_be_had_is_looked_for_elsewhere(user: tuple[Shell, Cloud]) -> None:
+def test_a_size_that_is_unavailable_is_requested_elsewhere(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     cloud.ask("fault", kind="allocation", times=1)
     begin(shell, "elsewhere")
@@ -113,8 +113,8 @@ def test_what_another_server_has_is_its_own_until_its_lease_is_over(user: tuple[
     make_group(cloud, "busy-1", {"stoker-server": "another", "stoker-lease": "2099-01-01T00:00:00Z"})
     make_group(cloud, "dead-1", {"stoker-server": "another", "stoker-lease": "2020-01-01T00:00:00Z"})
     shown = shell.stoker("cleanup", "--yes").stdout
-    assert "another server's, lease until 00:00 UTC" in shown
-    assert "another server's, lease over" in shown
+    assert "another server, lease until 00:00 UTC" in shown
+    assert "another server, lease expired" in shown
     found = json.loads(shell.stoker("cleanup", "--json").stdout)
     assert (found["left"], {one["key"] for one in found["others"]}) == ([], {"busy-1", "dead-1"})
     shell.stoker("cleanup", "--others", "--yes")

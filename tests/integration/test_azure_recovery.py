@@ -39,10 +39,10 @@ def account(shell: Shell, cloud: Cloud, **more: object) -> None:
 
 @pytest.mark.heavy
 @in_both_weathers
-def test_a_machine_whose_server_is_gone_saves_and_removes_itself_and_the_next_server_goes_on(
+def test_a_machine_whose_server_is_gone_saves_and_removes_itself_and_the_next_server_continues(
     user: tuple[Shell, Cloud],
 ) -> None:
-    """With nothing but its managed identity: nobody else asks the twin for anything after the server was killed."""
+    """With nothing but its managed identity: nothing else sends requests to the twin after the server was killed."""
     shell, cloud = user
     account(shell, cloud, lease_s=8)
     begin(shell, "alone", LONG, 0.15)
@@ -53,16 +53,16 @@ def test_a_machine_whose_server_is_gone_saves_and_removes_itself_and_the_next_se
     assert {one["method"] for one in cloud.ask("requests")[asked:] if one["method"] != "GET"} == {"DELETE"}
     facts = right_end(shell, cloud, "alone", LONG)
     assert served(facts) == ["evicted", "ended"]
-    assert served(facts, "message")[0].startswith("the lease of its machine was over")
+    assert served(facts, "message")[0].startswith("the lease of its machine expired")
     assert not any(json.loads(shell.stoker("cleanup", "--json").stdout).values())
 
 
 @pytest.mark.heavy
 @in_both_weathers
-def test_evicted_while_nobody_is_there_azure_restores_the_machine_and_the_run_ends_by_itself(
+def test_evicted_without_a_server_azure_restores_the_machine_and_the_run_ends_by_itself(
     user: tuple[Shell, Cloud],
 ) -> None:
-    """Once with notice and once without; nobody but the machines asks the twin for anything."""
+    """Once with notice and once without; only the machines send requests to the twin."""
     shell, cloud = user
     account(shell, cloud, idle_s=15)
     cloud.ask("weather", restore_s=1.0)
@@ -114,7 +114,7 @@ def test_a_machine_that_cannot_be_switched_on_again_is_replaced_and_removed(user
 
 @pytest.mark.heavy
 @in_both_weathers_at_length
-def test_a_restart_goes_on_with_the_run_on_the_same_machine(user: tuple[Shell, Cloud]) -> None:
+def test_after_a_restart_the_run_resumes_on_the_same_machine(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     account(shell, cloud)
     begin(shell, "restart", SHORT, 0.15)

@@ -12,9 +12,9 @@ import pytest
 from azuretwin import BOTH_WEATHERS
 
 from stoker.errors import Conflict, NotAllowed, NotFound, ProviderFailed
-from stoker.model.workspace.groundwork import Asked, Piece, PieceState
+from stoker.model.workspace.groundwork import GivenOptions, GroundworkPiece, PieceState
 from stoker.providers.azure.setup.cloud import ASSIGNMENTS, open_cloud
-from stoker.providers.azure.setup.resources import ROLES_API, Wanted
+from stoker.providers.azure.setup.resources import ROLES_API, WantedResource
 from stoker.providers.azure.setup.setup import AzureSetup
 from stoker.testing.twin import TwinHandle, twin
 from stoker.twin.access.rights import DEFINITIONS
@@ -28,21 +28,21 @@ SPEED = 10
 
 
 class Admin:
-    """Somebody at the twin, the owner of its subscription unless another login is given."""
+    """A user of the twin, the owner of its subscription unless another login is given."""
 
     def __init__(self, cloud: TwinHandle, **login: str) -> None:
         self.cloud = cloud
         self.setup = AzureSetup()
         self._login = {**asdict(cloud.address), **login}
 
-    def asked(self, workspace: str, **options: Any) -> Asked:
-        return Asked({"workspace": workspace, **options}, {}, self._login)
+    def asked(self, workspace: str, **options: Any) -> GivenOptions:
+        return GivenOptions({"workspace": workspace, **options}, {}, self._login)
 
     def lay(self, workspace: str, *, crash_after: int = -1, **options: Any) -> list[str]:
-        """What was made or changed, by its kind. A crash comes right after the work of a step was done."""
+        """What was created or changed, by kind. A crash comes right after the work of a step was done."""
         made: list[str] = []
 
-        def tell(piece: Piece) -> None:
+        def tell(piece: GroundworkPiece) -> None:
             made.append(piece.kind)
             if len(made) == crash_after:
                 raise KeyboardInterrupt
@@ -51,11 +51,11 @@ class Admin:
         return made
 
     def until_roles_count(self) -> None:
-        """In hostile weather a role that was given just now is unknown for some seconds."""
+        """In hostile weather a new role takes some seconds to apply."""
         time.sleep(self.cloud.ask("weather")["roles_spread_s"] / SPEED)
 
     def there(self, *words: str) -> list[str]:
-        """Ids of everything in the cloud in which one of these words occurs."""
+        """Ids of everything in the cloud that contains one of these words."""
         return sorted(one for one in self.cloud.cloud.resources if any(word in one for word in words))
 
 
@@ -148,7 +148,7 @@ def test_a_role_that_azure_does_not_know_everywhere_yet_is_waited_for(admin: Adm
 
 
 def test_an_answer_that_is_lost_after_the_work_was_done_makes_nothing_twice(admin: Admin) -> None:
-    """The SDK asks again, and gets what is there."""
+    """The SDK retries, and gets the existing resource."""
     for word in ("roleDefinitions", "storageAccounts", "roleAssignments"):
         admin.cloud.order("fault", kind="lose", method="PUT", path=word)
     assert admin.lay("vision", **FULL) == MADE
@@ -198,7 +198,7 @@ def test_a_practitioner_has_rights_in_a_group_of_their_own_and_nowhere_else(admi
         "locks/delete": lambda: hers.delete(locks, ROLES_API),
     }
     for action, act in acts.items():
-        with pytest.raises(NotAllowed, match=f"may not do Microsoft.*{action.strip()}"):
+        with pytest.raises(NotAllowed, match=f"may not perform Microsoft.*{action.strip()}"):
             act()
     with pytest.raises(ProviderFailed):
         hers.delete(f"{scope}/resourceGroups/stoker_vision", ROLES_API)
@@ -221,7 +221,7 @@ def test_a_practitioner_gives_the_role_of_nodes_to_machines_and_no_other_to_anyb
 
     give(own, str(account["role"]), "ServicePrincipal")
     assert admin.there(f"{own}/providers/{ASSIGNMENTS}/{account['role']}".lower())
-    with suppress(NotAllowed):  # an answer that is lost is asked for again, and then there is none to decide by
+    with suppress(NotAllowed):  # a lost response is requested again, and then there is none to decide by
         hers.delete(f"{own}/providers/{ASSIGNMENTS}/{account['role']}", ROLES_API)
     assert not admin.there(f"{own}/providers/{ASSIGNMENTS}/{account['role']}".lower())
     forbidden = [
@@ -247,18 +247,18 @@ def test_two_workspaces_in_one_subscription_share_nothing(admin: Admin) -> None:
 
 def test_names_that_others_have_are_refused_before_anything_costs(admin: Admin) -> None:
     admin.lay("vision", region=("westeurope",), account="wantedbyboth")
-    with pytest.raises(Conflict, match="somebody else has a storage account called wantedbyboth") as taken:
+    with pytest.raises(Conflict, match="the storage account name wantedbyboth is taken") as taken:
         admin.lay("speech", account="wantedbyboth")
     assert "--account" in taken.value.hint
-    with pytest.raises(Conflict, match="there is a group stoker_vision that no set-up of sound has made"):
+    with pytest.raises(Conflict, match="stoker_vision exists, but was not created by a set-up of sound"):
         admin.lay("sound", group="stoker_vision")
-    with pytest.raises(Conflict, match="the workspace vision is in the group stoker_vision already"):
+    with pytest.raises(Conflict, match="the workspace vision already uses the resource group stoker_vision"):
         admin.lay("vision", group="other")
-    with pytest.raises(Conflict, match="storage account is wantedbyboth already"):
+    with pytest.raises(Conflict, match="already uses the storage account wantedbyboth"):
         admin.lay("vision", account="another1")
 
 
-def test_a_subscription_that_the_login_does_not_see_is_told(admin: Admin) -> None:
+def test_a_subscription_that_the_login_does_not_see_is_reported(admin: Admin) -> None:
     with pytest.raises((NotFound, ProviderFailed), match="00000000-0000-0000-0000-000000000000") as caught:
         admin.setup.plan(admin.asked("vision", subscription="00000000-0000-0000-0000-000000000000"))
     assert "az account list" in caught.value.hint
@@ -269,7 +269,7 @@ def test_who_is_no_administrator_is_told_the_role_and_the_command(admin: Admin) 
     login = Admin(admin.cloud, client_id=bob["client_id"], client_secret="hush")
     subscription = f"/subscriptions/{admin.cloud.address.subscription}"
     command = f"az role assignment create --role Owner --assignee {bob['object_id']} --scope {subscription}"
-    with pytest.raises(NotAllowed, match="needs the role Owner of the subscription") as caught:
+    with pytest.raises(NotAllowed, match="requires the role Owner of the subscription") as caught:
         login.setup.plan(login.asked("vision"))
     assert caught.value.hint == f"an owner runs: {command}"
     with pytest.raises(ProviderFailed, match="the secret of the login is wrong"):
@@ -287,7 +287,7 @@ def test_who_may_only_read_sees_the_plan_and_is_refused_with_nothing_made(admin:
     admin.until_roles_count()
     login = Admin(admin.cloud, client_id=reader["client_id"], client_secret="hush")
     assert login.setup.plan(login.asked("vision"))
-    with pytest.raises(NotAllowed, match=r"may not do Microsoft[.]Authorization/roleDefinitions/write"):
+    with pytest.raises(NotAllowed, match=r"may not perform Microsoft[.]Authorization/roleDefinitions/write"):
         login.lay("vision")
     assert len(admin.there("")) == 1, "the reader's own role is all there is"
 
@@ -299,7 +299,7 @@ def test_a_teardown_shows_everything_and_leaves_nothing(admin: Admin) -> None:
         *(*["role assignment"] * 3, "budget", "resource group", "lock", "resource group"),
         *("storage account", "firewall", "network", *["role"] * 4),
     ]
-    removed: list[Piece] = []
+    removed: list[GroundworkPiece] = []
     assert admin.setup.remove(admin.asked("vision"), removed.append) == []
     assert [one.name for one in removed] == [one.name for one in pieces]
     assert admin.there("") == []
@@ -324,5 +324,5 @@ def test_a_teardown_tells_of_live_machines_and_of_what_others_keep_there(admin: 
     assert admin.there("") == []
 
 
-def wanted(id: str, body: dict[str, Any]) -> Wanted:
-    return Wanted("thing", id, newest(id), body, "for this test")
+def wanted(id: str, body: dict[str, Any]) -> WantedResource:
+    return WantedResource("thing", id, newest(id), body, "for this test")

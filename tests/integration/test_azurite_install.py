@@ -1,4 +1,4 @@
-"""Azurite is installed by npm: said before, and while it takes its time."""
+"""Azurite is installed by npm: announced before, and while it takes its time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stoker.model.workspace.home import Home
 
 
 def npm(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stands in for the one that takes a minute and a network."""
+    """Replaces the real npm, which takes a minute and a network."""
     program = folder / "npm"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -26,7 +26,7 @@ def test_the_install_is_announced_with_progress(tmp_path: Path, monkeypatch: pyt
     rehearsal.install(home, said.append)
     assert said[0].startswith(f"installing Azurite {rehearsal.VERSION}")
     assert said[1] == "installing Azurite: 2 MB after 0 s"
-    assert said[-1] == "Azurite is installed"
+    assert said[-1] == "installed Azurite"
 
 
 def test_a_failed_install_gives_npms_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

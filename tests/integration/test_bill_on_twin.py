@@ -1,4 +1,4 @@
-"""The receipt beside the cloud's own bill: a spot run that is evicted, on the twin, with real processes and prices."""
+"""The receipt compared with the cloud's own bill: an evicted spot run on the twin, with real processes and prices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stoker.providers.azure.market.refresh import refresh
 pytestmark = [pytest.mark.timeout(600)]
 
 STEPS = 40
-# The first attempt does not come to an end by itself, however slow whoever takes its machine away is.
+# The first attempt does not end by itself, however slow the eviction is.
 WAITING = TRAIN.replace(
     'time.sleep(float(os.environ["STEP_S"]))',
     'time.sleep(600 if state["step"] == 15 and os.environ["STOKER_ATTEMPT"] == "1" else float(os.environ["STEP_S"]))',
@@ -49,7 +49,7 @@ Story = tuple[Shell, Cloud, dict[str, Any]]
 
 @pytest.fixture(scope="module", params=BOTH_WEATHERS)
 def evicted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """A user, the cloud, and the receipt of a run whose first machine was taken without notice."""
+    """A user, the cloud, and the receipt of a run whose first machine was evicted without notice."""
     with azure_user(tmp_path_factory.mktemp("bill"), *weather(request)) as (shell, cloud):
         cloud.ask("weather", allocation_failures=0.0)  # the first attempt is the one that is evicted
         for region in ("eastus", "westus2"):
@@ -111,9 +111,9 @@ def test_the_receipt_knows_the_work_the_wait_and_what_was_done_twice(evicted: St
 
 def test_the_run_is_explained_in_sentences(evicted: Story) -> None:
     told = evicted[0].stoker("explain", "paid").stdout
-    assert re.search(r"the script started on a spot Standard_\w+ in \w+, \d.* s after it was asked for", told)
+    assert re.search(r"the script started on a spot Standard_\w+ in \w+, \d.* s after the request", told)
     assert re.search(r"(its node was lost|it was evicted without notice).*; step \d+ was", told)
-    assert re.search(r"it went on from step \d+, on a new node in \w+ \d.* s later", told)
+    assert re.search(r"it resumed from step \d+, on a new node in \w+ \d.* s later", told)
     assert re.search(r"it cost \$0\.\d+, \d+ % of it for useful work", told)
 
 
@@ -123,7 +123,7 @@ def test_the_costs_of_everybody_are_those_of_the_receipt(evicted: Story) -> None
         costs = json.loads(shell.stoker("cost", *words, "--json").stdout)
         assert Decimal(costs["total"]["usd"]) == Decimal(made["usd"])
         assert sum((Decimal(row["usd"]) for row in costs["rows"]), Decimal(0)) == Decimal(made["usd"])
-    assert "there is no experiment `nobody`" in shell.stoker("cost", "nobody", code=2).stderr
+    assert "experiment `nobody` not found" in shell.stoker("cost", "nobody", code=2).stderr
 
 
 def test_a_plan_expects_what_the_run_has_shown(evicted: Story) -> None:
@@ -136,9 +136,9 @@ def test_a_plan_expects_what_the_run_has_shown(evicted: Story) -> None:
     assert made["choice"]["offer"]["currency"] == "EUR"
     assert Decimal(made["choice"]["offer"]["quoted"]) > 0
     text = shell.stoker("plan", "--set", "spot.max_price=0.50").stdout
-    assert "there is none: " in text
+    assert "none: " in text
     assert "$1.23 an hour is more than `spot.max_price`" in text
-    assert "asked for" in text
+    assert "fetched" in text
     assert "`XYZ`" in shell.stoker("plan", "--currency", "XYZ", code=2).stderr
 
 
@@ -150,8 +150,8 @@ def test_the_page_and_the_terminal_say_the_same(evicted: Story, tmp_path: Path) 
     shell.stoker("receipt", "paid", "--html", str(file))
     page = file.read_text()
     assert page.count(shown) >= 2
-    assert "left running: nothing, $0.00/h" in page
-    assert "cannot be written" in shell.stoker("receipt", "paid", "--html", str(tmp_path), code=2).stderr
+    assert "still running: nothing, $0.00/h" in page
+    assert "is not writable" in shell.stoker("receipt", "paid", "--html", str(tmp_path), code=2).stderr
 
 
 def test_the_snapshot_of_prices_can_be_read_from_this_list(evicted: Story, tmp_path: Path) -> None:

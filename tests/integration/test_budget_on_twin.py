@@ -1,4 +1,4 @@
-"""The fuse beside the cloud's own bill: runs with small budgets on machines of the twin, with real processes."""
+"""The budget limit compared with the cloud's own bill: runs with small budgets on the twin, with real processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
-from azuretwin import TRAIN, Cloud, azure_user, in_both_weathers_at_length, right_end, served, set_up, weather
+from azuretwin import (
+    TRAIN,
+    Cloud,
+    azure_user,
+    in_both_weathers_at_length,
+    reaches,
+    right_end,
+    served,
+    set_up,
+    weather,
+)
 from shell import Shell
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -36,7 +46,7 @@ def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def write_job(shell: Shell, budget: str, steps: int = STEPS, *, heeds: bool = False) -> None:
-    """`heeds`: the script ends when it is told to, as one does that saves on SIGTERM."""
+    """`heeds`: the script exits on SIGTERM, like one that saves."""
     heeding = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit())\n"
     shell.write("train.py", (heeding if heeds else "") + textwrap.dedent(TRAIN))
     more = {"budget": budget} if budget else {}
@@ -82,11 +92,37 @@ def test_with_the_server_killed_a_run_stops_before_its_budget_is_spent_and_goes_
 
 
 @pytest.mark.slow
+@in_both_weathers_at_length
+def test_evicted_and_restored_while_nobody_is_there_a_run_still_stops_before_its_budget_is_spent(
+    user: tuple[Shell, Cloud],
+) -> None:
+    """The restored machine counts what the first one has cost."""
+    shell, cloud = user
+    cloud.ask("weather", restore_s=2)
+    budget, steps = ("0.40", 5 * STEPS) if cloud.hostile() else ("0.14", 2 * STEPS)
+    begin(shell, "alone", budget, steps=steps)
+    reaches(shell, "alone", 10)
+    os.kill(json.loads((shell.home / "server.json").read_text())["pid"], signal.SIGKILL)
+    (before,) = cloud.running()
+    cloud.ask("evict", vm=before, notice_s=0)
+    shell.wait_for(lambda: set(cloud.running()) - {before}, "another machine in its place", 90)
+    shell.wait_for(cloud.empty, "the machine to remove itself", 180)
+    bill = bill_of(cloud, shell.facts("alone")["id"])  # this starts the next server
+    assert Decimal("0.03") < bill <= Decimal(budget), "with nobody to tell it"
+    shell.wait_for(lambda: shell.facts("alone")["state"] == "paused", "it to be paused", 60)
+    assert bill <= meter_stops(shell, "alone") <= Decimal(budget)
+
+    shell.stoker("budget", "alone", "2")
+    facts = right_end(shell, cloud, "alone", steps)
+    assert served(facts, "outcome") == ["budget-reached", "succeeded"]
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_fifty_runs_with_random_budgets_are_never_a_cent_over_and_leave_little_unspent(
     user: tuple[Shell, Cloud],
 ) -> None:
-    """A few at a time, half of them with a script that ends when it is told to. What counts is the cloud's bill."""
+    """A few at a time, half of them with a script that exits on SIGTERM. The cloud's bill counts."""
     shell, cloud = user
     dice = random.Random(2026)
     budgets = {f"random-{number}": Decimal(dice.randint(25, 100)) / 100 for number in range(RUNS)}

@@ -1,4 +1,5 @@
-"""Checkpoint folders that never hold still, on a real agent: evicted by `kill -9`, and resumed from what was safe."""
+"""Checkpoint folders that change all the time, on a real agent: evicted by `kill -9`, and resumed from what was
+saved."""
 
 from __future__ import annotations
 
@@ -103,7 +104,7 @@ def test_files_written_once_every_moment_are_resumed_from(node: Node, arguments:
 
 
 @pytest.mark.parametrize("how", ["linked", "pointed", "folders"])
-def test_whatever_is_whole_at_a_notice_is_resumed_from_although_the_script_goes_on_and_removes_it(
+def test_whatever_is_whole_at_a_notice_is_resumed_from_although_the_script_continues_and_removes_it(
     node: Node, how: str
 ) -> None:
     begin(node, how, SAVES)
@@ -139,7 +140,7 @@ def starved(agent: subprocess.Popen[bytes], share: float) -> Iterator[None]:
 
 
 def processor_s(pid: int) -> float:
-    """That all threads of a process have had."""
+    """Of all threads of a process."""
     found = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(one.read_text().split()[0]) for one in found) / 1e9
 

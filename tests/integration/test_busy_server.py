@@ -1,4 +1,4 @@
-"""Clients that are slow, or many, or say nothing: others are served all the same. Real sockets, on both ways in."""
+"""Clients that are slow, many or silent: others are served anyway. Real sockets, on both transports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 from shell import Shell
 
-from stoker.client.api.connection import Address, Connection
+from stoker.client.api.connection import Connection, ServerAddress
 
 HALF_OPEN = 1200
 QUICK_S = 5.0  # on a machine that is busy with other tests
@@ -54,7 +54,7 @@ def health_s(shell: Shell) -> float:
     """How long healthy clients wait for their answers, on both ways in."""
     began, facts = time.monotonic(), told(shell)
     for url in (f"unix:{shell.home}/server.sock", facts["http"]):
-        connection = Connection(Address(url, facts["token"]))
+        connection = Connection(ServerAddress(url, facts["token"]))
         assert connection.get("/v1/health")["version"]
         connection.close()
     return time.monotonic() - began
@@ -82,7 +82,7 @@ def test_1200_half_open_connections_keep_nobody_out(server: Shell, dial: Callabl
     lines: list[socket.socket] = []
     for number in range(HALF_OPEN):
         lines.append(dial(server))
-        with suppress(ConnectionError):  # it may have had to make room already
+        with suppress(ConnectionError):  # it may have been closed already
             lines[-1].sendall(b"GET /v1/runs HTTP/1.1\r\nHost: x\r\nX-Slow: ")
         if number % 200 == 199:
             waits.append(health_s(server))
@@ -128,7 +128,10 @@ def body_that_does_not_come(server: Shell) -> bytes:
 
 
 def long_poll(server: Shell) -> float:
-    connection, began = Connection(Address(f"unix:{server.home}/server.sock", told(server)["token"])), time.monotonic()
+    connection, began = (
+        Connection(ServerAddress(f"unix:{server.home}/server.sock", told(server)["token"])),
+        time.monotonic(),
+    )
     assert connection.get("/v1/runs/job-1?newer_than=1000000&wait_s=15")["name"] == "job-1"
     return time.monotonic() - began
 

@@ -12,7 +12,7 @@ from stoker.model.run.report import Outcome
 from stoker.model.wire import load
 from stoker.model.workspace import layout
 
-# Writes an output each epoch, then the checkpoint that goes on behind it. Waits at the end of an epoch to be killed.
+# Writes an output each epoch, then the checkpoint that continues after it. Waits at the end of an epoch to be killed.
 EPOCHS = """\
 import os, pathlib, sys, time
 wait_at = int(sys.argv[1])
@@ -32,7 +32,7 @@ ALL = {**{f"models/{epoch}": f"model {epoch}".encode() for epoch in range(1, 7)}
 
 
 def killed_at(node: Node, epoch: int, attempt: int) -> None:
-    """As a machine that goes without a word, as soon as the checkpoint of the epoch is in the store."""
+    """Like a machine that is evicted without notice, as soon as the checkpoint of the epoch is in the store."""
     node.folder = node.root / f"node-{attempt}"
     node.order(f"python train.py {epoch}", {"train.py": EPOCHS, "outputs/.keep": ""}, attempt=attempt)
     agent = node.start()
@@ -60,7 +60,7 @@ def test_outputs_of_attempts_that_were_killed_are_all_there_at_the_end(node: Nod
     assert report.output_files == len(ALL) + 1
 
 
-def test_outputs_that_were_put_back_are_not_sent_again(node: Node) -> None:
+def test_outputs_that_were_restored_are_not_sent_again(node: Node) -> None:
     killed_at(node, 2, attempt=1)
     sent = {one.key: one.changed_at for one in node.store.list(f"runs/{RUN}/outputs")}
     node.folder = node.root / "node-2"
@@ -81,7 +81,7 @@ def test_a_script_that_begins_from_nothing_finds_no_outputs(node: Node) -> None:
     assert (node.log(), node.outputs()) == (b"", {"b": b"two\n"})
 
 
-def test_lost_outputs_are_told_and_the_script_goes_on(node: Node) -> None:
+def test_lost_outputs_are_reported_and_the_script_continues(node: Node) -> None:
     killed_at(node, 2, attempt=1)
     for one in list(node.store.list(f"runs/{RUN}/outputs")):
         if node.store.get(one.key) == b"model 1":
@@ -95,7 +95,7 @@ def test_lost_outputs_are_told_and_the_script_goes_on(node: Node) -> None:
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
-def test_metrics_in_event_files_that_were_put_back_are_not_reported_twice(node: Node, by: signal.Signals) -> None:
+def test_metrics_in_event_files_that_were_restored_are_not_reported_twice(node: Node, by: signal.Signals) -> None:
     """TensorBoard's own writer, each attempt with a file of its own."""
     script = """
         import pathlib, sys, time

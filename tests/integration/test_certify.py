@@ -61,8 +61,8 @@ def test_four_ranks_of_distributed_data_parallel_are_exact(shell: Shell) -> None
         ("forgets_random_state.py", "inexact", "the random state is probably not saved"),
         ("forgets_data_order.py", "inexact", "the order of the data is probably not saved"),
         ("forgets_momentum.py", "inexact", "the optimizer's state (momentum) is probably not saved"),
-        ("writes_in_place.py", "broken", "was probably loaded although it was cut off"),
-        ("never_the_same.py", "undecided", "not deterministic by itself"),
+        ("writes_in_place.py", "broken", "it probably loaded a truncated file"),
+        ("never_the_same.py", "undecided", "not deterministic"),
     ],
 )
 def test_a_wrong_script_is_told_what_is_wrong(shell: Shell, script: str, verdict: str, reason: str) -> None:

@@ -62,7 +62,7 @@ class Screen:
 
     @classmethod
     def after(cls, desk: Shell, *args: str) -> Screen:
-        """The command has run to its good end."""
+        """The command succeeded."""
         screen = cls(desk, *args)
         assert screen.code() == 0, screen.text
         return screen
@@ -191,7 +191,7 @@ def test_what_only_the_server_knows_to_be_wrong_is_shown_in_the_file_too(desk: S
 def test_an_unknown_run_is_answered_with_the_nearest(desk: Shell) -> None:
     new_run(desk, "--name", "nearly-right")
     done = desk.stoker("logs", "nearly-rihgt", code=2)
-    assert done.stderr.splitlines() == ["error: there is no run `nearly-rihgt`", "hint: did you mean `nearly-right`?"]
+    assert done.stderr.splitlines() == ["error: run `nearly-rihgt` not found", "hint: did you mean `nearly-right`?"]
 
 
 def test_ranks_come_interleaved_by_whole_lines(desk: Shell) -> None:
@@ -210,7 +210,7 @@ def test_ranks_come_interleaved_by_whole_lines(desk: Shell) -> None:
     assert desk.stoker("logs", "ranked", "--rank", "1", "--tail", "2").stdout == "line 48 of 1\nline 49 of 1\n"
     assert desk.stoker("logs", "ranked", "--tail", "1").stdout == "".join(f"[{n}] line 49 of {n}\n" for n in range(3))
     assert "has no rank 7" in desk.stoker("logs", "ranked", "--rank", "7", code=2).stderr
-    assert "--raw shows one rank" in desk.stoker("logs", "ranked", "--raw", code=2).stderr
+    assert "--raw supports one rank" in desk.stoker("logs", "ranked", "--raw", code=2).stderr
 
 
 def test_further_attempts_are_announced(desk: Shell) -> None:
@@ -263,9 +263,9 @@ def test_ctrl_c_leaves_the_run_alone(desk: Shell) -> None:
     screen = Screen(desk, "run", "--set", "env.SLEEP=30", "--name", "left-alone")
     screen.until("hello from left-alone")
     screen.interrupt()
-    screen.until("a second Ctrl-C within 3 s")
+    screen.until("press Ctrl-C again within 3 s")
     assert screen.code() == 130
-    assert "detached: left-alone goes on" in screen.text
+    assert "detached: left-alone continues" in screen.text
     assert "stoker logs -f left-alone" in screen.text
     assert "stoker cancel left-alone" in screen.text
     assert desk.facts("left-alone")["state"] == "running"
@@ -277,7 +277,7 @@ def test_a_second_ctrl_c_offers_to_cancel(desk: Shell) -> None:
     screen = Screen(desk, "run", "--set", "env.SLEEP=30", "--name", "cancelled-by-hand")
     screen.until("hello from cancelled-by-hand")
     screen.interrupt()
-    screen.until("a second Ctrl-C within 3 s")
+    screen.until("press Ctrl-C again within 3 s")
     screen.interrupt()
     screen.until(r"cancel cancelled-by-hand\? \[y/N\]")
     screen.type("y\n")
@@ -294,7 +294,7 @@ def test_ctrl_c_without_a_terminal_just_detaches(desk: Shell) -> None:
     _, err = process.communicate(timeout=PATIENCE_S)
     assert time.monotonic() - started < 2.5
     assert process.returncode == 130
-    assert "detached: unwatched goes on" in err
+    assert "detached: unwatched continues" in err
     assert "second" not in err
     desk.stoker("cancel", "unwatched", "--yes")
 
@@ -385,9 +385,9 @@ def test_metrics_are_shown_and_drawn(desk: Shell) -> None:
 def test_a_running_run_cannot_be_removed(desk: Shell) -> None:
     name = new_run(desk, "--set", "env.SLEEP=30")
     done = desk.stoker("rm", name, code=2)
-    assert done.stderr.splitlines()[1] == f"hint: end it first: `stoker cancel {name}`"
+    assert done.stderr.splitlines()[1] == f"hint: cancel it first: `stoker cancel {name}`"
     desk.stoker("cancel", name)
-    assert desk.stoker("rm", name, "--yes").stderr == f"removed {name}\n"
+    assert desk.stoker("rm", name, "--yes").stderr == f"deleted {name}\n"
 
 
 def test_nothing_is_removed_without_a_word_or_by_an_experiments_name(desk: Shell) -> None:
@@ -440,7 +440,7 @@ def test_init_writes_a_file_that_can_be_planned_and_run(desk: Shell, tmp_path: P
     done = here.stoker("init")
     assert done.stderr.splitlines()[0].startswith("wrote stoker.yaml")
     assert "python train.py" in done.stderr
-    assert "there is a `stoker.yaml` here already" in here.stoker("init", code=2).stderr
+    assert "`stoker.yaml` exists already" in here.stoker("init", code=2).stderr
     here.stoker("init", "train.py", "--force")
     assert "python train.py" in here.stoker("plan").stdout
     assert here.stoker("run").stdout == "trained\n"
@@ -449,13 +449,13 @@ def test_init_writes_a_file_that_can_be_planned_and_run(desk: Shell, tmp_path: P
 def test_nothing_yet_is_answered_with_how_to_start(desk: Shell, tmp_path: Path) -> None:
     fresh = Shell(tmp_path / "home", tmp_path, {**desk.environ, "STOKER_HOME": str(tmp_path / "home")})
     try:
-        assert "no server is running" in fresh.stoker("server", "status", code=1).stderr
-        assert "no runs yet: `stoker init`" in fresh.stoker("ps").stderr
+        assert "not running" in fresh.stoker("server", "status", code=1).stderr
+        assert "no runs yet" in fresh.stoker("ps").stderr
         assert "start one with `stoker run`" in fresh.stoker("show", code=2).stderr
         assert "hint: write a first one with `stoker init`" in fresh.stoker("run", code=2).stderr
     finally:
-        assert "the server has stopped" in fresh.stoker("server", "stop").stderr
-    assert "no server was running" in fresh.stoker("server", "stop").stderr
+        assert "stopped the server" in fresh.stoker("server", "stop").stderr
+    assert "the server was not running" in fresh.stoker("server", "stop").stderr
 
 
 def test_run_names_are_completed_and_no_server_is_started_for_it(desk: Shell, tmp_path: Path) -> None:
@@ -475,7 +475,7 @@ def test_a_home_that_cannot_be_written_is_a_failure_with_advice(desk: Shell, tmp
     broken = Shell(tmp_path / "file", tmp_path, {**desk.environ, "STOKER_HOME": str(tmp_path / "file")})
     done = broken.stoker("doctor", code=1)
     assert re.search(r"fail +home", done.stdout)
-    assert "name another folder in STOKER_HOME" in done.stdout
+    assert "set STOKER_HOME to another folder" in done.stdout
 
 
 def test_a_run_begins_with_what_happens_if_this_computer_is_closed(shell: Shell) -> None:

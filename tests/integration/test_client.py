@@ -16,7 +16,7 @@ import pytest
 
 from stoker.client.api.client import Client
 from stoker.client.local import launch
-from stoker.client.settings import Settings, from_environment
+from stoker.client.settings import ClientSettings, from_environment
 from stoker.errors import BadInput, Conflict, HomeUnusable, JobInvalid, NotFound, RunFailed, ServerUnavailable
 from stoker.model.job.job import Job
 from stoker.model.run.run import RunState
@@ -33,14 +33,14 @@ Path("outputs/model.txt").write_text("weights " * steps)
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientSettings]:
     settings = from_environment({**os.environ, "STOKER_HOME": str(tmp_path_factory.mktemp("home"))})
     yield settings
     launch.stop(settings)
 
 
 @pytest.fixture
-def own_home(tmp_path: Path) -> Iterator[Settings]:
+def own_home(tmp_path: Path) -> Iterator[ClientSettings]:
     """For tests that stop or break their server."""
     settings = from_environment({**os.environ, "STOKER_HOME": str(tmp_path / "own home")})
     yield settings
@@ -48,7 +48,7 @@ def own_home(tmp_path: Path) -> Iterator[Settings]:
 
 
 @pytest.fixture
-def client(home: Settings) -> Client:
+def client(home: ClientSettings) -> Client:
     return Client.connect(home)
 
 
@@ -77,7 +77,7 @@ def text(pieces: Iterator[bytes]) -> bytes:
     return b"".join(pieces)
 
 
-def test_a_run_is_submitted_followed_and_brought_back(client: Client, project: Path):
+def test_a_run_is_submitted_followed_and_downloaded(client: Client, project: Path):
     run = client.submit(job("python train.py 4"), project)
     assert text(run.logs(follow=True)) == b"step 0\nstep 1\nstep 2\nstep 3\n"
     run.wait(check=True)
@@ -168,7 +168,7 @@ def test_what_cannot_be_is_refused_before_anything_happens(
     assert len(client.runs()) == before
 
 
-def test_data_that_the_command_is_told_of_is_not_sent_and_appears_where_it_was(
+def test_data_that_the_command_names_is_not_uploaded_and_appears_where_it_was(
     client: Client, script: Callable[[str], Path]
 ):
     folder = script("import os, sys; print(sorted(os.listdir('.')), os.listdir(sys.argv[1]))")
@@ -188,7 +188,7 @@ def test_a_requirements_file_that_is_ignored_would_not_arrive(client: Client, pr
         client.plan(job(environment="requirements.txt"), project)
 
 
-def test_secrets_come_from_the_environment_and_go_nowhere_else(home: Settings, script: Callable[[str], Path]):
+def test_secrets_come_from_the_environment_and_go_nowhere_else(home: ClientSettings, script: Callable[[str], Path]):
     folder = script("import os; print(len(os.environ['API_TOKEN']))")
     described = job(secrets=["API_TOKEN"])
     with pytest.raises(BadInput, match="API_TOKEN"):
@@ -257,7 +257,7 @@ def test_a_log_that_is_not_there_is_not_found(client: Client, project: Path):
         text(run.logs(attempt=7, follow=True))
 
 
-def test_following_goes_on_through_later_attempts(client: Client, script: Callable[[str], Path]):
+def test_following_continues_through_later_attempts(client: Client, script: Callable[[str], Path]):
     folder = script("import os; n = os.environ['STOKER_ATTEMPT']; print('attempt', n); raise SystemExit(int(n) < 3)")
     run = client.submit(job(retries=2), folder)
     assert text(run.logs(follow=True)) == b"attempt 1\nattempt 2\nattempt 3\n"
@@ -297,7 +297,7 @@ print(connection.get("/v1/health")["pid"])
 """
 
 
-def pids_seen_by(count: int, settings: Settings) -> set[int]:
+def pids_seen_by(count: int, settings: ClientSettings) -> set[int]:
     """The servers that so many commands find when all start at once."""
     command = [sys.executable, "-c", FIRST]
     processes = [
@@ -309,11 +309,11 @@ def pids_seen_by(count: int, settings: Settings) -> set[int]:
     return {int(out) for out, _ in answers}
 
 
-def test_ten_first_commands_start_one_server(own_home: Settings):
+def test_ten_first_commands_start_one_server(own_home: ClientSettings):
     assert len(pids_seen_by(10, own_home)) == 1
 
 
-def test_several_commands_of_a_newer_version_replace_the_server_once(own_home: Settings):
+def test_several_commands_of_a_newer_version_replace_the_server_once(own_home: ClientSettings):
     Client.connect(own_home)
     before = make_older(own_home)
     after = pids_seen_by(5, own_home)
@@ -321,7 +321,7 @@ def test_several_commands_of_a_newer_version_replace_the_server_once(own_home: S
     assert before not in after
 
 
-def make_older(settings: Settings) -> int:
+def make_older(settings: ClientSettings) -> int:
     """As if the running server had been started by an older Stoker. Returns its pid."""
     status = launch.status(settings)
     assert status
@@ -330,7 +330,7 @@ def make_older(settings: Settings) -> int:
     return int(status["pid"])
 
 
-def test_stopping_is_complete_and_may_be_repeated(own_home: Settings):
+def test_stopping_is_complete_and_may_be_repeated(own_home: ClientSettings):
     Client.connect(own_home)
     status = launch.status(own_home)
     assert status and status["home"] == str(own_home.home.root)
@@ -341,7 +341,7 @@ def test_stopping_is_complete_and_may_be_repeated(own_home: Settings):
         Client.connect(own_home, start=False).runs()
 
 
-def test_a_dead_servers_address_is_not_trusted(own_home: Settings, project: Path):
+def test_a_dead_servers_address_is_not_trusted(own_home: ClientSettings, project: Path):
     client = Client.connect(own_home)
     status = launch.status(own_home)
     assert status
@@ -353,7 +353,7 @@ def test_a_dead_servers_address_is_not_trusted(own_home: Settings, project: Path
     assert after and after["pid"] != status["pid"]
 
 
-def test_an_older_server_is_replaced_and_runs_go_on(own_home: Settings, script: Callable[[str], Path]):
+def test_an_older_server_is_replaced_and_runs_continue(own_home: ClientSettings, script: Callable[[str], Path]):
     client = Client.connect(own_home)
     run = client.submit(job(), script("import time\nfor i in range(20): print(i, flush=True); time.sleep(0.1)"))
     next(run.logs(follow=True))
@@ -364,7 +364,7 @@ def test_an_older_server_is_replaced_and_runs_go_on(own_home: Settings, script: 
     assert run.wait(check=True).facts.attempts[-1].number == 1
 
 
-def test_a_server_that_cannot_start_says_why(own_home: Settings):
+def test_a_server_that_cannot_start_says_why(own_home: ClientSettings):
     own_home.home.root.mkdir()
     with pytest.raises(ServerUnavailable, match="STOKER_PORT is `x`"):
         Client.connect(replace(own_home, environ={**own_home.environ, "STOKER_PORT": "x"}))
@@ -378,7 +378,9 @@ def test_a_home_that_cannot_be_used_says_so(tmp_path: Path):
     assert "STOKER_HOME" in caught.value.hint
 
 
-def test_a_tail_survives_restarts_without_losing_or_repeating_a_byte(own_home: Settings, script: Callable[[str], Path]):
+def test_a_tail_survives_restarts_without_losing_or_repeating_a_byte(
+    own_home: ClientSettings, script: Callable[[str], Path]
+):
     lines = 3000
     folder = script(f"import time\nfor i in range({lines}):\n    print(f'line {{i}}', flush=True); time.sleep(0.002)")
     client = Client.connect(own_home)

@@ -1,4 +1,4 @@
-"""Close the laptop: the server is killed, and runs on machines of the twin come to their end without it."""
+"""Close the laptop: the server is killed, and runs on machines of the twin end without it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def closed(shell: Shell, name: str) -> None:
-    """A run that works, and a server that is gone without a word."""
+    """A running script, and a server that was killed."""
     begin(shell, name, STEPS, STEP_S)
     reaches(shell, name, 5)
     told = "You can close this computer: the run continues until it ends, at most 24 h; if its machine is evicted"
@@ -61,7 +61,7 @@ def test_a_run_ends_uploads_and_removes_its_machine_without_a_server(user: tuple
 
 @pytest.mark.parametrize("notice_s", [0, 8])
 @pytest.mark.heavy
-def test_a_run_whose_machine_is_evicted_while_nobody_is_there_ends_with_the_same_bits(
+def test_a_run_whose_machine_is_evicted_without_a_server_ends_with_the_same_bits(
     user: tuple[Shell, Cloud], notice_s: int
 ) -> None:
     shell, cloud = user

@@ -1,4 +1,4 @@
-"""What a cloud refuses, and what a laptop does to a run: each in words, and no machine is forgotten."""
+"""What a cloud refuses, and what a laptop does to a run: each with a message, and no machine is forgotten."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_missing_rights_end_the_run_at_once_with_the_administrators_command(user
     shell.stoker("run", "--name", "reader", code=125)
     facts = shell.facts("reader")
     assert (facts["state"], len(facts["attempts"])) == ("failed", 1)
-    assert "may not do Microsoft.Resources/subscriptions/resourceGroups/write" in facts["reason"]
+    assert "may not perform Microsoft.Resources/subscriptions/resourceGroups/write" in facts["reason"]
     assert facts["hint"].endswith(f"--scope /subscriptions/{cloud.told['subscription']}")
     assert cloud.empty()
 
@@ -115,14 +115,14 @@ def test_a_locked_group_is_switched_off_told_of_and_removed_when_the_lock_is_gon
     shell.wait_for(lambda: cloud.machines()[0]["power"] == "deallocated", "the machine to be off", 30)
     cleaned = shell.stoker("cleanup", "--yes", code=1)
     assert "could not be removed" in cleaned.stderr
-    assert "somebody has locked it" in cleaned.stderr
+    assert "the resource has a lock" in cleaned.stderr
     assert "az lock delete" in cleaned.stderr
     cloud.arm("DELETE", lock, version="2020-05-01")
     shell.stoker("cleanup", "--yes")
     shell.wait_for(cloud.empty, "nothing to be left")
 
 
-def test_a_laptop_that_sleeps_for_longer_than_the_lease_finds_its_run_and_goes_on(user: tuple[Shell, Cloud]) -> None:
+def test_a_laptop_that_sleeps_for_longer_than_the_lease_finds_its_run_and_continues(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     account(shell, cloud, lease_s=10.0)
     begin(shell, "sleeping")

@@ -24,11 +24,11 @@ from services import KEY, Azurite, S3Server
 from stoker.client.api.client import Client
 from stoker.client.data import putting
 from stoker.client.data.datasets import Datasets
-from stoker.client.data.putting import Put, Wish
+from stoker.client.data.putting import Put, PutOptions
 from stoker.client.data.registry import Reached, Reaching, Registry
 from stoker.client.data.verifying import Wrong
 from stoker.client.local import launch
-from stoker.client.progress import Progress
+from stoker.client.progress import TransferProgress
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, Conflict, Corrupt, DatasetRefused, FileChanged, Missing, NotFound, StoreFailed
 from stoker.model.dataset import DataFile, Manifest
@@ -60,7 +60,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 class Place:
-    """A store that the server knows by a name of its own, a dataset's name that nobody else uses, and a look inside."""
+    """A store with its own name in the server, a unique dataset name, and a look inside."""
 
     def __init__(self, client: Client, url: str, credential: Credential = NOTHING, seen_at: str = "") -> None:
         self.client = client
@@ -179,7 +179,7 @@ def test_files_in_a_store_are_registered_where_they_are(place: Place, tmp_path: 
     assert files(tmp_path / "coco")["train/2.jpg"] == b"image 2"
     assert datasets.get(name, tmp_path / "coco").new_files == 0
     assert add() == 1
-    time.sleep(0.02)  # a folder knows a change by its time
+    time.sleep(0.02)  # a folder detects a change by its time
     place.store.put("coco 2017/train/2.jpg", b"image X")
     place.store.delete("coco 2017/train/1.jpg")
     assert [(fault.path, fault.wrong) for fault in datasets.verify(name)] == [
@@ -203,7 +203,7 @@ def test_objects_whose_names_nothing_can_read_are_left_out_of_a_dataset_and_coun
         write(name, b"image")
     added = place.datasets.add(place.dataset, "coco/**", store=place.name)
     assert [one.path for one in place.datasets.files(added.version)] == ["a.jpg"]
-    assert [warning.partition(":")[0] for warning in added.warnings] == ["left out 2 objects below `coco/`"]
+    assert [warning.partition(":")[0] for warning in added.warnings] == ["skipped 2 objects below `coco/`"]
 
 
 def test_a_pattern_names_what_it_says_and_nothing_else(place: Place) -> None:
@@ -221,7 +221,7 @@ def test_a_pattern_names_what_it_says_and_nothing_else(place: Place) -> None:
     assert named("coco/a.jpg") == ["a.jpg"]
     assert named("coc[ox]/?/c.*") == ["coco/b/c.jpg", "coco/b/c.txt"]
     assert named("**") == ["coco/a.jpg", "coco/b/c.jpg", "coco/b/c.txt", "cocoa/x.jpg"]  # and nothing of Stoker's own
-    with pytest.raises(NotFound, match="is named by `tea/"):
+    with pytest.raises(NotFound, match="matches `tea/"):
         datasets.add(name, "tea/**", store=place.name)
     for pattern in ("/coco/**", "../**", "coco//x", ""):
         with pytest.raises(BadInput, match="is not a pattern"):
@@ -233,7 +233,7 @@ def slow(proxy: FaultProxy, request: str, seconds: float) -> None:
 
 
 def killed(client: Client, *args: str, when: Callable[[], bool]) -> None:
-    """Starts a command of its own, and ends it as a power cut would."""
+    """Starts a command, and kills it as a power cut would."""
     environ = {**client.settings.environ, "STOKER_HOME": str(client.settings.home.root)}
     argv = [str(Path(sys.executable).with_name("stoker")), *args]
     with subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -272,7 +272,7 @@ def test_a_put_killed_in_the_middle_sends_only_the_rest(client: Client, azurite:
     assert files(tmp_path / "out") == contents
 
 
-def test_a_get_killed_in_the_middle_goes_on_where_it_stopped(client: Client, azurite: Azurite, tmp_path: Path) -> None:
+def test_a_get_killed_in_the_middle_resumes_where_it_stopped(client: Client, azurite: Azurite, tmp_path: Path) -> None:
     tree, out = write(tmp_path / "images", {"big.bin": os.urandom(40_000_000), "small": b"x"}), tmp_path / "out"
     with run_proxy(azurite.endpoint) as proxy:
         url = azurite.new_container()
@@ -353,7 +353,7 @@ def test_a_byte_that_comes_wrong_is_never_kept(client: Client, azurite: Azurite,
     assert files(tmp_path / "out") == CONTENTS
 
 
-def test_a_token_that_has_ended_is_told_in_words(client: Client, azurite: Azurite, tree: Path) -> None:
+def test_a_token_that_has_ended_is_reported_with_a_message(client: Client, azurite: Azurite, tree: Path) -> None:
     url = azurite.new_container()
     place = Place(client, url, azurite.sas(url, for_s=-60))
     with pytest.raises(StoreFailed) as refused:
@@ -374,7 +374,7 @@ def test_damage_in_the_store_is_found_never_handed_out_and_repaired(tree: Path, 
         place.datasets.get(place.dataset, tmp_path / "out")
     assert {"big.bin", "train/bees/ünï 漢字.jpg"}.isdisjoint(files(tmp_path / "out"))
     time.sleep(0.06)
-    # What is there is trusted. A folder takes in a content that it lacks where the file was read all the same.
+    # Existing content is trusted. A folder adopts missing content where the file was read anyway.
     again = place.put(tree).sent_files
     assert again <= (1 if place.store.url.startswith("file:") else 0)
     assert place.put(tree, repair=True).sent_files == 2 - again
@@ -393,7 +393,7 @@ def test_a_manifest_that_was_tampered_with_writes_nothing(tree: Path, place: Pla
             place.datasets.get(place.dataset, tmp_path / "out")
         assert not (tmp_path / "out").exists()
     place.store.delete(version.manifest)
-    with pytest.raises(Missing, match="lost the manifest"):
+    with pytest.raises(Missing, match="is missing in the store"):
         place.datasets.get(place.dataset, tmp_path / "out")
     assert place.put(tree, repair=True).version.id == version.id
     place.datasets.get(place.dataset, tmp_path / "out")
@@ -427,10 +427,10 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_or_refused(
     client: Client, tree: Path, place: Place, times: int, tmp_path: Path
 ) -> None:
     reaching = Meddling(client, tree / "big.bin", times)
-    wish = Wish(tree, place.dataset, place.name)
-    arguments = (wish, client.settings, Registry(client.connection), reaching, Progress())
+    wish = PutOptions(tree, place.dataset, place.name)
+    arguments = (wish, client.settings, Registry(client.connection), reaching, TransferProgress())
     if times == 3:
-        with pytest.raises(FileChanged, match=r"big.bin` changed while it was being sent"):
+        with pytest.raises(FileChanged, match=r"big.bin` changed during its upload"):
             putting.put(*arguments)
         assert place.dataset not in {version.name for version in place.datasets.versions()}
     else:
@@ -442,7 +442,7 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_or_refused(
 
 
 class Removing(Reaching):
-    """Removes the versions of a dataset once the upload has begun to look at what is there."""
+    """Removes the versions of a dataset once the upload has started to list the store."""
 
     def __init__(self, client: Client, name: str, *, one_pass: bool) -> None:
         super().__init__(client.connection, client.settings)
@@ -466,9 +466,9 @@ def test_content_that_is_removed_under_an_upload_is_sent_after_all(
 ) -> None:
     place.put(tree)
     (tree / "new.jpg").write_bytes(b"another")
-    wish = Wish(tree, place.dataset, place.name)
+    wish = PutOptions(tree, place.dataset, place.name)
     reaching = Removing(client, place.dataset, one_pass=one_pass)
-    done = putting.put(wish, client.settings, Registry(client.connection), reaching, Progress())
+    done = putting.put(wish, client.settings, Registry(client.connection), reaching, TransferProgress())
     assert one_pass or done.sent_files == 5
     place.datasets.get(place.dataset, tmp_path / "out")
     assert files(tmp_path / "out") == CONTENTS | {"new.jpg": b"another"}
@@ -494,7 +494,7 @@ def test_getting_never_writes_through_links_nor_over_other_files(tree: Path, pla
     outside.mkdir()
     out.mkdir()
     (out / "train").symlink_to(outside)
-    with pytest.raises(Conflict, match="is in the way"):
+    with pytest.raises(Conflict, match="is not a folder"):
         place.datasets.get(place.dataset, out)
     assert list(outside.iterdir()) == []
     (out / "train").unlink()
@@ -522,10 +522,12 @@ class Disk:
         subprocess.run(["umount", "-l", self._place], check=True)
 
 
-def test_a_full_disk_is_told_and_leaves_no_half_file(client: Client, tree: Path, place: Place, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_half_file(
+    client: Client, tree: Path, place: Place, tmp_path: Path
+) -> None:
     place.put(tree)
     with Disk(tmp_path / "small", 4_000_000) as small:
-        with pytest.raises(StoreFailed, match=r"has 0.0 GB left, and 0.0 GB are needed"):
+        with pytest.raises(StoreFailed, match=r"has 0.0 GB free, but 0.0 GB are required"):
             place.datasets.get(place.dataset, small / "out")
         assert files(small) == {}
         with pytest.raises(StoreFailed, match="the disk is full"):
@@ -537,31 +539,31 @@ def test_a_full_disk_is_told_and_leaves_no_half_file(client: Client, tree: Path,
 def test_the_commands_say_what_they_did(shell: Shell) -> None:
     tree = write(shell.folder / "images", {"a.jpg": b"ant", "b.jpg": b"bee"})
     done = shell.stoker("data", "put", "images", "--name", "ants", "--tag", "small", "--description", "few insects")
-    assert (done.stdout, done.stderr) == ("ants@1\n", "2 files, 6 B in folder (2 files, 6 B sent)\n")
+    assert (done.stdout, done.stderr) == ("ants@1\n", "2 files, 6 B in folder (2 files, 6 B uploaded)\n")
     (tree / "B.jpg").write_bytes(b"wasp")
     done = shell.stoker("data", "put", "images", "--name", "ants")
-    assert "warning: on macOS and Windows `B.jpg` and `b.jpg` are one file\n" in done.stderr
+    assert "warning: on macOS and Windows `B.jpg` and `b.jpg` are the same file\n" in done.stderr
     shown = shell.stoker("data", "ls").stdout.splitlines()[1]
     assert re.sub(r" +", " ", shown).startswith("ants@2 3 10 B folder")
     assert "few insects" in shown
     assert "versions     2, 1" in shell.stoker("data", "show", "ants").stdout
     assert shell.stoker("data", "diff", "ants@1", "ants").stdout == "+ B.jpg  4 B\n"
     got = shell.stoker("data", "get", "ants@1")
-    assert (got.stdout, got.stderr) == ("ants\n", "ants@1: 2 files (2 files, 6 B brought)\n")
-    assert "every byte as registered" in shell.stoker("data", "verify", "ants").stderr
+    assert (got.stdout, got.stderr) == ("ants\n", "ants@1: 2 files (2 files, 6 B downloaded)\n")
+    assert "every byte matches" in shell.stoker("data", "verify", "ants").stderr
     (shell.home / "store" / layout.content("ants", hashlib.sha256(b"wasp").hexdigest())).unlink()
     found = shell.stoker("data", "verify", "ants", code=1)
     assert found.stdout == "missing  B.jpg\n"
     assert "--repair" in found.stderr
     assert "cannot name a dataset" in shell.stoker("data", "put", "images", "--name", "../ants", code=2).stderr
     told = shell.stoker("data", "put", "images", "--name", "x", "--store", "nosuch", code=2).stderr
-    assert "no store called `nosuch`" in told
+    assert "no store named `nosuch`" in told
     removed = json.loads(shell.stoker("data", "rm", "ants", "--json", "--yes").stdout)
     assert [version["number"] for version in removed["versions"]] == [2, 1]
     assert "no datasets yet" in shell.stoker("data", "ls").stderr
 
 
-def test_progress_is_told_as_events_and_never_drawn_into_a_pipe(shell: Shell, azurite: Azurite) -> None:
+def test_progress_is_reported_as_events_and_never_drawn_into_a_pipe(shell: Shell, azurite: Azurite) -> None:
     write(shell.folder / "images", {f"{number}.bin": os.urandom(1000) for number in range(60)})
     shell.environ["THE_KEY"] = KEY
     with run_proxy(azurite.endpoint) as proxy:
@@ -584,14 +586,14 @@ def test_progress_is_told_as_events_and_never_drawn_into_a_pipe(shell: Shell, az
             drawn = b"".join(iter(partial(read_screen, screen), b"")).decode()
             assert process.wait(60) == 0
         assert re.search(r"\rputting  \d+ of 61 files  [\d.]+ MB of 30 MB  \d+%  [\d.]+ MB/s  ", drawn)
-        assert drawn.endswith("61 files, 30 MB in there (1 file, 30 MB sent)\r\n")
+        assert drawn.endswith("61 files, 30 MB in there (1 file, 30 MB uploaded)\r\n")
         (shell.folder / "images" / "large").write_bytes(b"new")
         quiet = shell.stoker("data", "put", "images", "--name", "ants", "--store", "there").stderr
-        assert quiet == "61 files, 60 kB in there (1 file, 3 B sent)\n"
+        assert quiet == "61 files, 60 kB in there (1 file, 3 B uploaded)\n"
 
 
 def read_screen(screen: int) -> bytes:
-    """Nothing more once nobody writes to it: then the system calls it an error."""
+    """Empty once nobody writes to it: then the system reports an error."""
     try:
         return os.read(screen, 4096).replace(b"\x1b[K", b"")
     except OSError:

@@ -1,4 +1,4 @@
-"""Data beside the script that an ignore file leaves out: said by the plan, and brought by one line."""
+"""Data next to the script that an ignore file excludes: reported by the plan, and added by one line."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def test_ignored_data_is_named_by_the_plan_and_found_with_the_line_it_proposes(s
     shell.write(".gitignore", "data/\n")
     shell.job("python train.py")
     shown = " ".join(shell.stoker("plan").stdout.split())
-    assert "101 MB will be sent as code: `big.bin` (101 MB)" in shown
-    assert "`data/shakespeare/train.bin`, which train.py opens, is not sent: an ignore file leaves it out" in shown
+    assert "uploading 101 MB as code: `big.bin` (101 MB)" in shown
+    assert "`data/shakespeare/train.bin`, which train.py opens, is not uploaded: an ignore file excludes it" in shown
     assert "{shakespeare: {path: data/shakespeare, at: data/shakespeare}}" in shown
     (shell.folder / "big.bin").unlink()
     shell.job("python train.py", data={"shakespeare": {"path": "data/shakespeare", "at": "data/shakespeare"}})
-    assert "is not sent" not in shell.stoker("plan").stdout
+    assert "is not uploaded" not in shell.stoker("plan").stdout
     assert shell.stoker("run").stdout == "to be\n"
 
 
@@ -36,7 +36,9 @@ def test_init_writes_the_lines_that_bring_data_which_would_not_be_sent(shell: Sh
     shell.write(".gitignore", "data/\n")
     said = shell.stoker("init", "--force").stderr
     assert (
-        "shakespeare: data/shakespeare" in said and "words: ../shared/words.txt" in said and "is not sent" not in said
+        "shakespeare: data/shakespeare" in said
+        and "words: ../shared/words.txt" in said
+        and "is not uploaded" not in said
     )
     assert shell.stoker("run").stdout == "to be\nor not\n"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from stoker.agent.data.cache import Cache
-from stoker.agent.data.downloading import Download, Tally, Wanted
+from stoker.agent.data.downloading import Download, Tally, WantedContent
 from stoker.agent.data.mounts import libc, unmount_below
 from stoker.agent.data.room import Hold, held
 from stoker.agent.pack import pack
@@ -68,7 +68,7 @@ WORKER = """
 import random, sys, hashlib, os
 from pathlib import Path
 from stoker.agent.data.cache import Cache
-from stoker.agent.data.downloading import Download, Tally, Wanted
+from stoker.agent.data.downloading import Download, Tally, WantedContent
 from stoker.agent.data.room import Hold
 from stoker.errors import StoreFailed
 root, key, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -83,7 +83,7 @@ while True:
     try:
         hold.reserve({name: len(by_key[name]) for name in names}, 1_500_000)
         work = Download(cache, lambda key, at, size: by_key[key][at : at + size], lambda: None, print, Tally())
-        work.run([Wanted(name, len(by_key[name]), name, name, name) for name in names])
+        work.run([WantedContent(name, len(by_key[name]), name, name, name) for name in names])
         for number, name in enumerate(names):
             cache.use(name, str(hold.trees / str(number)))
         for number, data in enumerate(mine):
@@ -185,7 +185,7 @@ def _python() -> str:
     return "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable
 
 
-def test_a_full_disk_is_told_and_leaves_no_part(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_part(tmp_path: Path) -> None:
     place = tmp_path / "small"
     place.mkdir()
     assert libc().mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, b"size=1m") == 0
@@ -193,7 +193,7 @@ def test_a_full_disk_is_told_and_leaves_no_part(tmp_path: Path) -> None:
         cache = Cache(place)
         cache.make()
         data = random.Random(1).randbytes(3_000_000)
-        wanted = Wanted(sha(data), len(data), "key", "train/big.bin", sha(data))
+        wanted = WantedContent(sha(data), len(data), "key", "train/big.bin", sha(data))
         work = Download(cache, lambda _, at, size: data[at : at + size], lambda: None, lambda *_: None, Tally())
         with pytest.raises(StoreFailed, match=r"the disk is full: could not fetch `train/big\.bin`"):
             work.run([wanted])

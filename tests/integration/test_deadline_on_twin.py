@@ -17,7 +17,7 @@ SUPPOSED, DEADLINE = "4m", "28m"
 # As many steps as it says there are. At this pace they take 26.5 minutes: what is left is too little for an eviction,
 # and too little to go back to spot when a change over has turned out to be quick.
 SLOW = 7700
-# Says how far it is, and ends when it is told to.
+# Reports its progress, and exits on SIGTERM.
 SCRIPT = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit())\n" + textwrap.dedent(TRAIN).replace(
     '"loss": 1 / state["step"]', f'"loss": 1 / state["step"], "progress": state["step"] / {SLOW}'
 )
@@ -34,7 +34,7 @@ def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_a_run_that_turns_out_slow_moves_to_on_demand_before_it_is_too_late(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     shell.write("train.py", SCRIPT)
-    steps = 700 if cloud.hostile() else 250  # it is still at work when the other machine is there
+    steps = 700 if cloud.hostile() else 250  # it is still working when the other machine is ready
     env = {"STEPS": str(steps), "STEP_S": str(STEP_S)}
     shell.job("python3 train.py", on="azure", spot=True, env=env, deadline=DEADLINE, time_limit=SUPPOSED)
     shell.stoker("run", "--detach", "--name", "late")

@@ -36,7 +36,7 @@ def twin_of(shell: Shell) -> Cloud:
 def doctor(shell: Shell, *more: str, code: int = 0) -> dict[str, dict[str, Any]]:
     done = shell.stoker("doctor", "--cloud", "azure-twin", "--json", *more, code=code, patience_s=240)
     told = json.loads(done.stdout)
-    assert ("holds every request to the cloud and its answer" in done.stderr) == ("--record" in more)
+    assert ("wrote all requests to the cloud" in done.stderr) == ("--record" in more)
     assert told["ok"] == (code == 0)
     return {one["name"]: one for one in told["findings"]}
 
@@ -61,7 +61,7 @@ def test_a_spot_machine_is_evicted_resumed_and_removed_within_the_budget(shell: 
     for private in (told["subscription"], told["tenant"], told["client_id"], told["client_secret"]):
         assert private not in text
         assert private not in asked
-    assert any(  # the server's own requests are there, too
+    assert any(  # the server's own requests are included, too
         one["method"] == "PUT" and "/deployments/" in one["url"] for one in map(json.loads, asked.splitlines())
     )
     assert not (shell.home / "azure.record").exists()

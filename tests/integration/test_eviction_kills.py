@@ -1,4 +1,4 @@
-"""`kill -9` of the agent and its script in the middle of commits: what is put back is always a whole checkpoint."""
+"""`kill -9` of the agent and its script in the middle of commits: what is restored is always a complete checkpoint."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def check_killing(node: Node, style: str, points: int, seed: int) -> None:
 
 
 def one_attempt(node: Node, style: str, attempt: int, chance: random.Random) -> int:
-    """From where it went on; it is killed at some moment."""
+    """Where it resumed; it is killed at some moment."""
     node.folder = node.root / f"node-{attempt}"
     node.order(f"python train.py {style}", {"train.py": SCRIPT}, attempt=attempt)
     agent = start(node)

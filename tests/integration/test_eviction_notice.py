@@ -1,4 +1,4 @@
-"""What a notice turns into, on a real agent with real scripts: who is told what, and what is safe when."""
+"""What happens on a notice, with a real agent and real scripts: who gets which signal, and what is saved when."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stoker.model.workspace import layout
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
 
-# Counts steps; the checkpoint is one number. `ends`: on SIGTERM it saves and ends, as well-behaved scripts do.
+# Counts steps; the checkpoint is one number. `ends`: on SIGTERM it saves and exits, as well-behaved scripts do.
 SCRIPT = """
     import os, signal, sys, time
     from pathlib import Path
@@ -90,7 +90,7 @@ def test_a_script_that_saves_on_sigterm_loses_no_step(node: Node) -> None:
     assert newest(node) == str(saved).encode()
     assert len(node.events("notice-told")) == 1
     [done] = node.events("notice-done")
-    for part in ("of 30 s notice", "sent SIGTERM after", "the script ended after", "checkpoint 1 was safe after"):
+    for part in ("of 30 s notice", "sent SIGTERM after", "the script ended after", "checkpoint 1 was saved after"):
         assert part in done
     assert (report.at - notice.at).total_seconds() < 10, "and does not wait for the end of the notice"
     again = begin(node, "seldom", attempt=2)
@@ -187,13 +187,13 @@ def test_what_the_library_saved_is_committed_at_once(node: Node) -> None:
     assert newest(node) == b"saved for the notice"
     eventually(lambda: node.events("notice-committed"), "the event")
     assert "at step 7" in node.events("notice-saved")[0]
-    assert "checkpoint 1 is safe" in node.events("notice-committed")[0]
+    assert "checkpoint 1 is saved" in node.events("notice-committed")[0]
     withdraw(node)
     assert node.finish(agent).outcome is Outcome.SUCCEEDED
     assert len(sets(node)) == 1, "a withdrawn notice costs one save"
 
 
-def test_a_second_notice_after_a_withdrawn_one_is_heard_again(node: Node) -> None:
+def test_a_second_notice_after_a_withdrawn_one_counts_again(node: Node) -> None:
     script = SCRIPT.replace("told.append(1)", "told.append(1) if heard else heard.append(print('heard', flush=True))")
     script = script.replace("told = []", "told, heard = [], []")
     agent = begin(node, "ends seldom", script=script)
@@ -208,7 +208,7 @@ def test_a_second_notice_after_a_withdrawn_one_is_heard_again(node: Node) -> Non
     assert newest(node) == str(last_word(node)).encode()
 
 
-def test_a_notice_that_comes_before_the_script_is_heard_once_it_listens(node: Node) -> None:
+def test_a_notice_before_the_start_of_the_script_reaches_it_once_it_listens(node: Node) -> None:
     script = "import time; time.sleep(0.5)\n" + "\n".join(line.removeprefix("    ") for line in SCRIPT.splitlines())
     node.order("python train.py ends seldom", {"train.py": script})
     give(node, 30)
@@ -257,7 +257,7 @@ def test_a_script_that_fails_in_the_middle_of_a_save_does_not_spoil_the_checkpoi
     assert newest(node) == b"whole"
 
 
-def test_an_attempt_that_was_replaced_is_told_and_ends(node: Node) -> None:
+def test_an_attempt_that_was_replaced_notices_it_and_ends(node: Node) -> None:
     first = begin(node)
     eventually(lambda: sets(node), "a commit of the first")
     second = begin(node, attempt=2)
@@ -271,9 +271,9 @@ def test_an_attempt_that_was_replaced_is_told_and_ends(node: Node) -> None:
     assert sets(node)[-1].attempt == 2 and newest(node) == b"400"
 
 
-# --- a script that has finished all the same
+# --- a script that finishes anyway
 
-# Catches SIGTERM, and works on to its end.
+# Catches SIGTERM, and works until it is finished.
 FINISHER = """
     import os, signal, sys, time
     from pathlib import Path
@@ -292,13 +292,13 @@ FINISHER = """
 @pytest.mark.parametrize(
     ("arguments", "outcome"),
     [
-        ("after", Outcome.SUCCEEDED),  # it was told, went on, and says that it came to its end
-        ("", Outcome.EVICTED),  # nobody knows
-        ("before", Outcome.EVICTED),  # its training was over, but perhaps not what comes behind it
+        ("after", Outcome.SUCCEEDED),  # it got SIGTERM, continued, and reports that it has finished
+        ("", Outcome.EVICTED),  # unknown
+        ("before", Outcome.EVICTED),  # its training was over, but perhaps not what follows it
         ("after fails", Outcome.EVICTED),
     ],
 )
-def test_a_script_told_to_end_has_finished_if_it_says_so_afterwards(
+def test_a_script_asked_to_stop_has_finished_if_it_says_so_afterwards(
     node: Node, arguments: str, outcome: Outcome
 ) -> None:
     agent = begin(node, arguments, script=FINISHER)
@@ -323,7 +323,7 @@ def test_a_library_script_that_finishes_during_a_notice_has_succeeded(node: Node
     node.prints(b"heard")
     report = node.finish(agent)
     assert (report.outcome, report.exit_code) == (Outcome.SUCCEEDED, 0)
-    assert "finished before its node was taken away" in report.message
+    assert "finished before its node was evicted" in report.message
 
 
 LIBRARY = """
@@ -341,7 +341,7 @@ LIBRARY = """
 
 @pytest.mark.parametrize("seconds", [2, 8])
 def test_with_notice_no_step_is_lost(node: Node, seconds: float) -> None:
-    """It works on for as long as that is any use, saves, and waits for its end."""
+    """It works as long as that is useful, saves, and waits for the shutdown."""
     log = node.root / "steps"
     agent = begin(node, str(log), script=LIBRARY)
     eventually(lambda: log.exists() and len(log.read_text().split()) > 10, "some steps")
@@ -389,7 +389,7 @@ def test_a_short_notice_is_used_as_far_as_it_goes(node: Node, seconds: float) ->
         assert node.finish(agent).outcome is Outcome.EVICTED
         assert newest(node) == str(last_word(node)).encode()
     else:
-        node.kill()  # at once, as a machine that goes without a word
+        node.kill()  # at once, like an eviction without notice
         agent.wait()
         assert int(newest(node)) >= before
     saved = newest(node)
@@ -408,7 +408,7 @@ def test_a_store_that_is_away_for_a_while_is_caught_up_with(node: Node, away_s: 
     before = sets(node)[-1].position
     away = node.store.root.with_name("away")
     node.store.root.rename(away)
-    node.store.root.write_text("not a folder")  # so that nobody makes a new store in its place
+    node.store.root.write_text("not a folder")  # so that nobody creates a new store in its place
     time.sleep(away_s)
     node.store.root.unlink()
     away.rename(node.store.root)
@@ -417,11 +417,11 @@ def test_a_store_that_is_away_for_a_while_is_caught_up_with(node: Node, away_s: 
     assert sets(node)[-1].position > before
     assert newest(node) == b"400"
     [failed], [caught_up] = node.events("checkpoint-failed"), node.events("checkpoint-caught-up")
-    assert "the script goes on" in failed and "safe again" in caught_up
+    assert "the script continues" in failed and "uploaded again" in caught_up
 
 
 @needs_root
-def test_a_full_disk_is_loud_and_training_goes_on_and_is_caught_up_with(tmp_path: Path, agent: Path) -> None:
+def test_a_full_disk_is_loud_and_training_continues_and_is_caught_up_with(tmp_path: Path, agent: Path) -> None:
     disk = tmp_path / "small"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], capture_output=True).returncode:
@@ -453,8 +453,8 @@ def test_a_full_disk_is_loud_and_training_goes_on_and_is_caught_up_with(tmp_path
 
 
 @needs_root
-def test_a_disk_that_fills_up_while_the_library_saves_is_loud_and_training_goes_on(tmp_path: Path) -> None:
-    """With room for two checkpoints and not for a third, until the oldest may go; nothing half-made stays."""
+def test_a_disk_that_fills_up_while_the_library_saves_is_loud_and_training_continues(tmp_path: Path) -> None:
+    """With space for two checkpoints but not for a third until the oldest is deleted; no partial one stays."""
     disk = tmp_path / "small"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(disk)], capture_output=True).returncode:
@@ -489,7 +489,7 @@ def test_a_disk_that_fills_up_while_the_library_saves_is_loud_and_training_goes_
         )
         trouble = "2 step 2 was not saved: the disk is full\n3 step 3 was not saved: the disk is full"
         assert done.stdout == f"1 None\n{trouble}\n4 None\nagain from 4\n", done.stderr
-        assert "training goes on, and the next save tries again" in done.stderr
+        assert "training continues, and the next save retries" in done.stderr
         assert sorted(one.name for one in disk.iterdir()) == ["step-000000001", "step-000000004"]
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -1,4 +1,4 @@
-"""Ranks in step: killed together, they resume together, with the very bits they would have had."""
+"""Ranks in step: killed together, they resume together, with exactly the same bits."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_four_ranks_killed_together_end_with_the_same_bits(tmp_path: Path) -> No
 
 
 def test_a_model_spread_over_ranks_is_saved_in_parts_and_ends_with_the_same_bits(tmp_path: Path) -> None:
-    """`fully_shard`: whoever has other ranks is refused with a reason, and can have the whole weights."""
+    """`fully_shard`: another number of ranks is refused with a reason, and can load the whole weights."""
     ended, killed, disturbed = rankgroup.ended(3), rankgroup.killed(3), tmp_path / "killed"
     assert attempt(tmp_path / "undisturbed", every="7 epochs", spread=True, world=3) == ended
     assert attempt(disturbed, every="5", kill_at=17, spread=True, world=3) == killed, rankgroup.said(disturbed)
@@ -120,5 +120,5 @@ def test_a_model_spread_over_ranks_is_saved_in_parts_and_ends_with_the_same_bits
     whole = torch.load(disturbed / "weights.pt")
     assert all(torch.equal(weights[name], whole[name]) for name in whole)
     assert attempt(disturbed, every="1h", spread=True, world=1) != [0]
-    other = "was made by other code: `model/0.weight` is F32 [200, 6] in the checkpoint and F32 [600, 6]"
+    other = "does not match this code: `model/0.weight` is F32 [200, 6] in the checkpoint and F32 [600, 6]"
     assert other in rankgroup.said(disturbed)

@@ -114,7 +114,7 @@ class Drill:
         return [int(code) for code in done.stdout.split()]
 
     def steps(self, name: str) -> dict[int, str]:
-        """What each step said. A step that was done twice must have said the same twice."""
+        """The output of each step. A repeated step must have the same output."""
         found: dict[int, str] = {}
         for line in self.lines(name):
             step, _, said = line.partition(" ")
@@ -130,7 +130,7 @@ class Drill:
         return len(lines) - len(set(lines))
 
     def shares(self, name: str) -> list[float]:
-        """How much was done, as it was told on the way."""
+        """How much was done, as reported on the way."""
         told = [json.loads(line) for line in (self.place / name / "metrics").read_text(encoding="utf-8").splitlines()]
         return [one["values"]["progress"] for one in told if "progress" in one["values"]]
 

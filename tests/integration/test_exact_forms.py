@@ -147,7 +147,7 @@ FORMS = [
 @pytest.mark.heavy
 @pytest.mark.parametrize("world", [3, 4])
 def test_every_form_ends_with_the_same_bits(tmp_path: Path, world: int) -> None:
-    """Killed after the first step, when buckets are still to be arranged anew, and once more in the middle."""
+    """Killed after the first step, before buckets are rearranged, and once more in the middle."""
     script, disturbed, env = tmp_path / "train.py", tmp_path / "killed", {"FORMS": " ".join(FORMS)}
     script.write_text(TRAIN, encoding="utf-8")
     ended, killed = rankgroup.ended(world), rankgroup.killed(world)

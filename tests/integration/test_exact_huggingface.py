@@ -1,4 +1,4 @@
-"""A training with Hugging Face's Trainer that is killed goes on behind its last step."""
+"""A killed training with Hugging Face's Trainer resumes after its last step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Keras training that is killed goes on behind its last batch, where Keras's own callback would replay the epoch."""
+"""A killed Keras training resumes after its last batch, where Keras's own callback would replay the epoch."""
 
 from __future__ import annotations
 
@@ -106,7 +106,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    "env", [{"KIND": "arrays", "PLATEAU": "1"}, {"KIND": "pydataset"}, {"KIND": "loader"}], ids=lambda env: env["KIND"]
+    "env",
+    [
+        pytest.param({"KIND": "arrays", "PLATEAU": "1"}, id="arrays"),
+        pytest.param({"KIND": "pydataset"}, id="pydataset", marks=pytest.mark.heavy),
+        pytest.param({"KIND": "loader"}, id="loader", marks=pytest.mark.heavy),
+    ],
 )
 def test_killed_fit_ends_with_the_same_bits_and_replays_no_epoch(tmp_path: Path, env: dict[str, str]) -> None:
     """Dropout, batch norm, a schedule or a plateau, metrics, validation, history."""
@@ -119,7 +124,7 @@ def test_killed_fit_ends_with_the_same_bits_and_replays_no_epoch(tmp_path: Path,
 @pytest.mark.parametrize(
     "env",
     [
-        pytest.param({"KIND": "arrays", "PLATEAU": "1"}, id="arrays"),
+        pytest.param({"KIND": "arrays", "PLATEAU": "1"}, id="arrays", marks=pytest.mark.heavy),
         pytest.param({"KIND": "pydataset"}, id="pydataset", marks=pytest.mark.slow),
     ],
 )
@@ -147,7 +152,7 @@ def drill(it: Drill, env: dict[str, str]) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_saved_with_the_last_batch_of_an_epoch_it_goes_on_with_the_next(tmp_path: Path, backend: str) -> None:
+def test_saved_with_the_last_batch_of_an_epoch_it_resumes_with_the_next(tmp_path: Path, backend: str) -> None:
     it = Drill(tmp_path, TRAIN, imports=TORCH if backend == "torch" else ("keras",), backend=backend)
     it.add("undisturbed", KIND="arrays", EVERY="10")
     it.add("killed", KIND="arrays", EVERY="10", kill_at=14)

@@ -1,4 +1,4 @@
-"""A Lightning training that is killed in the middle of an epoch goes on behind its last batch."""
+"""A Lightning training that is killed in the middle of an epoch resumes after its last batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two nodes with an agent each: what every node keeps is its own, and together they go on with the very same bits."""
+"""Two nodes with an agent each: every node has its own checkpoints, and together they resume with the same bits."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from stoker.model.wire import dump, load
 from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
 
-# One rank on each node. Dropout draws from each rank's own random state, so that a rank that went on with another's, or
-# from another step, would end elsewhere.
+# One rank on each node. Dropout draws from each rank's own random state, so that a rank that resumed with another's, or
+# from another step, would get another result.
 SCRIPT = """
     import hashlib, os, time
     import torch

@@ -1,4 +1,4 @@
-"""A PyTorch training that is killed again and again ends with the very bits of one that was not."""
+"""A PyTorch training that is killed again and again ends with exactly the bits of one that was not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong on real machines, done to real processes: each ends in a clear state, and nothing is lost."""
+"""Faults of real machines, applied to real processes: each ends in a clear state, and nothing is lost."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from shell import Shell
 
-# Prints numbered lines for about two seconds, and leaves a file that shows it ran to its end.
+# Prints numbered lines for about two seconds, and leaves a file that shows that it finished.
 COUNTER = """
     import pathlib, sys, time
     for n in range(40):
@@ -82,7 +82,7 @@ def test_an_agent_killed_at_random_moments_costs_an_attempt_not_the_run(shell: S
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in (1, 2))])
 def test_server_and_agent_killed_together_leave_one_right_end(shell: Shell, seed: int) -> None:
     chance = random.Random(seed)
     shell.write("train.py", COUNTER)
@@ -98,7 +98,7 @@ def test_server_and_agent_killed_together_leave_one_right_end(shell: Shell, seed
     right_end(shell, "job-1")
 
 
-def test_a_run_goes_on_while_no_server_is_there_and_is_caught_up_with(shell: Shell) -> None:
+def test_a_run_continues_without_a_server_which_catches_up_later(shell: Shell) -> None:
     shell.write("train.py", COUNTER)
     shell.job("python train.py")
     shell.stoker("run", "--detach")
@@ -126,7 +126,7 @@ def test_a_port_that_is_taken_is_named(shell: Shell) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         shell.environ["STOKER_PORT"] = str(taken.getsockname()[1])
         done = shell.stoker("ps", code=125)
-    assert "cannot be used" in done.stderr
+    assert "could not listen on port" in done.stderr
     assert "hint:" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -183,6 +183,7 @@ def test_a_script_killed_by_a_signal_ends_with_128_plus_the_signal(shell: Shell)
     assert "SIGKILL" in done.stderr
 
 
+@pytest.mark.heavy  # the agent's own test is quicker
 def test_a_script_that_ignores_sigterm_is_killed_on_cancel(shell: Shell) -> None:
     shell.write(
         "train.py",
@@ -302,7 +303,7 @@ def test_a_script_killed_for_lack_of_memory_says_so(shell: Shell, memory_group: 
 
 @pytest.fixture
 def small_disk(shell: Shell, tmp_path: Path) -> Iterator[Path]:
-    """The home lies on a disk of 12 MB."""
+    """The home is on a disk of 12 MB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", disk], capture_output=True).returncode:
@@ -316,7 +317,7 @@ def small_disk(shell: Shell, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.heavy
-def test_a_full_disk_is_told_and_nothing_is_lost(shell: Shell, small_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_lost(shell: Shell, small_disk: Path) -> None:
     script = """
         import pathlib
         print("filling", flush=True)
@@ -328,7 +329,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(shell: Shell, small_disk: Path)
     shell.stoker("run", "--detach")
     with shell.start("logs", "--follow", "job-1") as following:
         shell.wait_for(lambda: "the disk is full" in shell.facts("job-1")["reason"], "the reason")
-        time.sleep(6)  # whoever watches is told within five seconds
+        time.sleep(6)  # a watcher is informed within five seconds
         subprocess.run(["mount", "-o", "remount,size=90m", small_disk], check=True)
         out, err = following.communicate(timeout=60)
     assert "No space left on device" in out
@@ -340,7 +341,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(shell: Shell, small_disk: Path)
 
 
 def followed(shell: Shell, until: ExitStack) -> subprocess.Popen[str]:
-    """Killed at the end: whoever follows a run that never ends would be waited for without end."""
+    """Killed at the end: following a run that never ends would wait forever."""
     follower = until.enter_context(shell.start("logs", "-f", "chatty"))
     until.callback(follower.kill)
     return follower
@@ -348,7 +349,7 @@ def followed(shell: Shell, until: ExitStack) -> subprocess.Popen[str]:
 
 @pytest.mark.heavy
 def test_following_logs_outlives_a_store_and_a_server_that_are_away(shell: Shell) -> None:
-    """One that was there before the store went, and one that begins while it is away: every line, once."""
+    """One that existed before the store failed, and one that starts meanwhile: every line, once."""
     shell.write("train.py", "import time\nfor n in range(200):\n    print('line', n, flush=True)\n    time.sleep(0.1)")
     shell.job("python3 train.py")
     shell.stoker("run", "-d", "--name", "chatty")

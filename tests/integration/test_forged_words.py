@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from shell import Shell
 
-# What a script knows of its place: the store is a folder that it can write to, as a node can write to its own part of
-# any store. It forges until it is told to stop, or for good.
+# What a script knows about its place: the store is a folder that it can write to, as a node can write to its own part
+# of any store. It forges until it is asked to stop, or forever.
 FORGER = """
     import json, os, sys, time
     from pathlib import Path
@@ -109,7 +109,7 @@ def test_a_forged_report_breaks_only_its_own_run(shell: Shell, how: str) -> None
     assert "forger-1: its node's report cannot be used" in shown.stderr
     assert "cannot be used" in shell.stoker("explain", "forger-1").stdout
     assert "report-refused" in {one["kind"] for one in events(shell, "forger-1")}
-    stop.touch()  # an agent's next word counts again
+    stop.touch()  # an agent's next report counts again
     assert shell.ended("forger-1")["state"] == "succeeded"
     assert failed_rounds(shell) == 0
 
@@ -137,7 +137,7 @@ def test_cleanup_says_which_run_it_cannot_vouch_for_and_fails(shell: Shell) -> N
     stop = begin_forging(shell, "naive")
     done = shell.stoker("cleanup", code=1)
     assert "resources left" not in done.stderr
-    assert "run forger-1 is in trouble" in done.stderr
+    assert "run forger-1 is stuck" in done.stderr
     assert "stoker cancel forger-1" in done.stderr
     told = json.loads(shell.stoker("cleanup", "--json", code=1).stdout)
     assert [one["run"] for one in told["troubled"]] == ["forger-1"]
@@ -151,7 +151,7 @@ def test_cleanup_says_which_provider_it_could_not_ask_and_fails(shell: Shell) ->
     (shell.home / "nodes").write_text("no folder, so that looking for nodes in it fails")
     done = shell.stoker("cleanup", code=1)
     assert "resources left" not in done.stderr
-    assert "what is left is not known: provider local could not be looked at" in done.stderr
+    assert "what is left is unknown: provider local could not be inspected" in done.stderr
     told = json.loads(shell.stoker("cleanup", "--json", code=1).stdout)
     assert [one["provider"] for one in told["unseen"]] == ["local"]
     (shell.home / "nodes").unlink()
@@ -173,7 +173,7 @@ def events(shell: Shell, run: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def forged_manifest(shell: Shell, entry: dict[str, Any]) -> Iterator[None]:
-    """Whoever has the node's access to the store writes the last word on the outputs."""
+    """The holder of the node's access to the store writes the last manifest of the outputs."""
     over = threading.Event()
 
     def forge() -> None:
@@ -228,7 +228,7 @@ LINES = """
 """
 
 
-def test_bad_lines_are_left_out_and_said(shell: Shell) -> None:
+def test_bad_lines_are_left_out_and_reported(shell: Shell) -> None:
     begin(shell, "forger", "python train.py", LINES)
     shell.ended("forger-1")
     told = [one["text"] for one in events(shell, "forger-1") if one["kind"] == "events-unreadable"]

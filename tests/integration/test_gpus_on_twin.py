@@ -1,4 +1,4 @@
-"""GPU machines on the twin: a size whose driver is missing costs minutes, and the run takes another size."""
+"""GPU machines on the twin: a size whose driver is missing costs minutes, and the run uses another size."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def machines(shell: Shell, run: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.heavy
-def test_a_size_without_a_driver_is_given_back_and_the_next_size_runs_the_script(user: tuple[Shell, Cloud]) -> None:
+def test_a_size_without_a_driver_is_released_and_the_next_size_runs_the_script(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     account(shell, cloud, image=HPC, sizes=[A10, T4], driver_s=3)
     shell.write("train.py", SCRIPT)
@@ -41,10 +41,10 @@ def test_a_size_without_a_driver_is_given_back_and_the_next_size_runs_the_script
     shell.stoker("run", "--name", "trial", patience_s=200)
     first, second = machines(shell, "trial")
     assert (first["offer"]["size"], first["outcome"], first["trouble"]) == (A10, "not-ready", "machine-not-ready")
-    assert "its image has no driver for this GPU" in first["message"]
+    assert "the image has no driver for this GPU" in first["message"]
     assert (second["offer"]["size"], second["outcome"]) == (T4, "succeeded")
     assert shell.stoker("logs", "trial").stdout.count("GPU ") == 4
-    assert "its image has no driver for this GPU" in shell.stoker("explain", "trial").stdout
+    assert "the image has no driver for this GPU" in shell.stoker("explain", "trial").stdout
     assert "not-ready" in timeline(shell, "trial")
     shell.wait_for(cloud.empty, "nothing to be left", 60)
 

@@ -1,4 +1,4 @@
-"""Words of somebody else on the user's terminal: whatever a script, a job file or a report says, nothing of it acts."""
+"""Untrusted text on the user's terminal: nothing in the text of a script, a job file or a report takes effect."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def on_terminal(shell: Shell, *args: str) -> str:
 
 
 def check(text: str) -> None:
-    """Lines end, tabs stay, Stoker's own colours stay, and nothing else acts."""
+    """Lines end, tabs stay, Stoker's own colours stay, and nothing else takes effect."""
     left = OWN.sub("", text.replace("\r\n", "\n"))
     assert "\x1b" not in left, repr(left)
     assert not ACTS.search(left), repr(left)
@@ -53,7 +53,7 @@ def check(text: str) -> None:
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """Where a run has ended, and its end and the hint for it hold words of the script."""
+    """The end of a run, where its message and its hint contain text of the script."""
     root = tmp_path_factory.mktemp("hostile")
     keep = {name: os.environ[name] for name in os.environ if not name.startswith(("STOKER_", "PYTHON"))}
     shell = Shell(root / "home", root / "project", {**keep, "STOKER_HOME": str(root / "home")})

@@ -1,4 +1,4 @@
-"""What runs take up is shown and removed, down to the last file, and never under a run that needs it."""
+"""The space of runs is shown and freed, down to the last file, and never of a run that needs it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_pruning_lists_first_and_keeps_the_newest_the_best_and_what_is_under_way
     left = {run["name"] for run in json.loads(desk.stoker("ps", "-a", "--json").stdout)["runs"]}
     assert left == {"job-2", "job-4", "other-1"}
     assert desk.facts("other-1")["state"] in ("starting", "running")
-    assert "removed 0 runs" in desk.stoker(*rule, "--yes").stderr
+    assert "deleted 0 runs" in desk.stoker(*rule, "--yes").stderr
     assert len(list((desk.home / "store" / "runs").iterdir())) == 3
 
 
@@ -106,7 +106,7 @@ def test_pruning_also_removes_packages_that_no_run_has_taken_along_since(desk: S
     desk.stoker("prune", "--older-than", "9d", "--experiment", "job", "--yes")
     desk.stoker("prune", "--older-than", "11d", "--yes")
     assert kept.exists()
-    assert "that no run took along since then" in desk.stoker("prune", "--older-than", "9d", "--yes").stderr
+    assert "that no run has used since then" in desk.stoker("prune", "--older-than", "9d", "--yes").stderr
     assert not kept.exists()
 
 
@@ -130,7 +130,7 @@ def test_the_server_prunes_by_itself_where_it_is_told_to(desk: Shell) -> None:
     desk.wait_for(lambda: len(json.loads(desk.stoker("ps", "--json").stdout)["runs"]) == 1, "the rule is followed")
     desk.stoker("prune", "--no-daily")
     assert not rule.exists()
-    assert "--older-than is missing" in desk.stoker("prune", "--keep-best", code=2).stderr
+    assert "requires --older-than" in desk.stoker("prune", "--keep-best", code=2).stderr
 
 
 def test_a_server_that_is_killed_while_it_removes_goes_on_when_it_is_back(desk: Shell) -> None:
@@ -172,7 +172,7 @@ def test_runs_that_come_and_go_at_once_with_the_same_code_all_succeed(desk: Shel
 def test_uninstalling_refuses_while_something_runs_and_then_leaves_nothing_of_ours(desk: Shell) -> None:
     desk.stoker("run", "-d", "--set", "env.SLEEP=60")
     refused = desk.stoker("uninstall", "--yes", code=2)
-    assert "hint: end it first: `stoker cancel job-1`" in refused.stderr
+    assert "hint: cancel it first: `stoker cancel job-1`" in refused.stderr
     desk.stoker("cancel", "job-1")
     desk.ended("job-1")
     (desk.home / "mine.txt").write_text("not Stoker's")
@@ -183,7 +183,7 @@ def test_uninstalling_refuses_while_something_runs_and_then_leaves_nothing_of_ou
     desk.stoker("uninstall", "--yes")
     assert [path.name for path in desk.home.iterdir()] == ["mine.txt"]
     desk.wait_for(lambda: desk.processes() == {}, "no process is left")
-    assert "there is nothing of Stoker" in desk.stoker("uninstall", "--yes").stderr
+    assert "Stoker has no files" in desk.stoker("uninstall", "--yes").stderr
     (desk.home / "mine.txt").unlink()
     desk.stoker("run")
     desk.stoker("uninstall", "--yes")
@@ -195,7 +195,7 @@ def test_uninstalling_is_refused_as_long_as_a_node_is_kept(desk: Shell) -> None:
     desk.job("exit 1", keep_failed="10m")
     desk.stoker("run", code=1)
     refused = desk.stoker("uninstall", "--yes", code=2)
-    assert "1 machine of ours exists on local" in refused.stderr
+    assert "1 machine of Stoker still exists on local" in refused.stderr
     assert "hint: remove it first: `stoker release job-1`" in refused.stderr
     assert desk.facts("job-1")["state"] == "failed"
     desk.stoker("release", "job-1")

@@ -8,7 +8,7 @@ import pytest
 from shell import Shell
 
 FILES = 5_000
-MOST_CPU_S = 0.8  # on idle cores it takes about half of it; a neighbour's load makes processor time longer, too
+MOST_CPU_S = 0.8  # on idle cores it takes about half of it; other load increases CPU time, too
 
 
 @pytest.mark.heavy
@@ -26,7 +26,7 @@ def test_init_and_plan_take_a_moment_in_a_repository_of_5000_files(shell: Shell)
 
 
 def _cpu_s(shell: Shell, *words: str) -> float:
-    """Of the command itself, as a waiting parent is told; the server is nobody's child by then."""
+    """Of the command itself, as its parent measures it; the server is detached by then."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     shell.stoker(*words)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

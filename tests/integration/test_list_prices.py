@@ -13,6 +13,8 @@ def test_a_plan_for_a_cloud_that_is_not_set_up_shows_list_prices_and_a_run_is_re
     asked = ("--on", "azure", "--hours", "10", "--gpu", "A10", "--budget", "20", "--deadline", "12h")
     shown = shell.stoker("plan", *asked).stdout
     assert "Azure is not set up on this computer: these are list prices" in shown
+    assert "prices of 2025-01-01, " in shown and " months old" in shown
+    assert "to get today's: python -m stoker.providers.azure.market.refresh" in shown
     assert "Standard_NV36ads_A10_v5" in shown and "spot" in shown and "on demand" in shown, shown
     assert "for 10 hours of work" in shown and "the budget is $20.00" in shown
     told = json.loads(shell.stoker("plan", "--on", "azure", "--twin", "--json").stdout)
@@ -21,7 +23,7 @@ def test_a_plan_for_a_cloud_that_is_not_set_up_shows_list_prices_and_a_run_is_re
     assert "on demand" in fixed and " spot " not in fixed, "what the job rules out is not proposed"
     wrong = shell.stoker("plan", "--on", "azure", "--gpu", "A11", code=2).stderr
     assert "expected a GPU that `azure` has, such as `T4`, `A10`" in wrong
-    assert "expected a cloud that has a twin: `azure`" in shell.stoker("plan", "--twin", code=2).stderr
+    assert "expected a cloud with a twin: `azure`" in shell.stoker("plan", "--twin", code=2).stderr
     refused = shell.stoker("run", "--on", "azure", code=None)
     assert refused.returncode != 0 and "Azure is not set up on this computer" in refused.stderr
     assert "no runs yet" in shell.stoker("ps").stderr

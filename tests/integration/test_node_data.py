@@ -1,4 +1,4 @@
-"""Datasets on a node: the real agent, packed as it is shipped, brings them, protects them and takes them away again."""
+"""Datasets on a node: the real agent, packed as it is shipped, stages, protects and removes them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from agentnode import RUN, Node, eventually
 from stoker.agent.data.mounts import mounted_below
 from stoker.model.dataset import DataFile, Manifest
 from stoker.model.job.job import DataMode
-from stoker.model.node.orders import DataOrder
+from stoker.model.node.orders import DataOrder, Orders
 from stoker.model.run.report import Outcome, Phase
+from stoker.model.wire import dump, load
 from stoker.model.workspace import layout
 
 FILES = {
@@ -52,7 +54,7 @@ for verb in (lambda: open(top / "train/ant.txt", "ab"), lambda: os.remove(top / 
 
 @pytest.fixture
 def node(node: Node, tmp_path: Path) -> Iterator[Node]:
-    """Nothing stays mounted behind it."""
+    """Nothing stays mounted."""
     yield node
     node.kill()
     node.end()
@@ -142,7 +144,7 @@ def test_a_store_that_was_damaged_fails_the_run_before_the_script(node: Node, me
     node.order("python show.py", {"show.py": SHOW}, inputs={"images": order})
     report = node.finish(node.start(**({"STOKER_CACHE": str(memory)} if mode is DataMode.DOWNLOAD else {})))
     assert (report.outcome, node.log()) == (Outcome.BROKEN, b"")
-    assert "the store has damaged `train/bee.txt`" in report.message
+    assert "`train/bee.txt`" in report.message and "is damaged in the store" in report.message
     assert "stoker data verify" in report.hint
 
 
@@ -152,16 +154,20 @@ def test_a_file_that_is_gone_is_named(node: Node, memory: Path) -> None:
     node.order("python show.py", {"show.py": SHOW}, inputs={"images": order})
     report = node.finish(node.start(STOKER_CACHE=str(memory)))
     assert (report.outcome, node.log()) == (Outcome.BROKEN, b"")
-    assert "the store has lost `train/bee.txt`" in report.message
+    assert "`train/bee.txt` is missing in the store" in report.message
 
 
 def test_each_node_takes_its_part(node: Node) -> None:
     order = put(node, FILES, shard=True)
-    parts = []
+    node.order("python show.py", {"show.py": SHOW}, inputs={"images": order}, nodes=2)
+    orders = load(Orders, node.store.get(layout.orders(RUN, 1)))
+    agents = []
     for number in (0, 1):
-        node.order("python show.py", {"show.py": SHOW}, number + 1, inputs={"images": order}, node=number, nodes=2)
-        assert node.start().wait(40) == 0
-        parts.append(json.loads(node.store.get(layout.log(RUN, number + 1, number))))
+        node.folder, key = node.root / f"node-{number}", layout.orders(RUN, 1, number)
+        node.store.put(key, dump(replace(orders, node=number, key=f"{node.key}-{number}")))
+        agents.append(node.start("--orders", key))
+    assert [agent.wait(40) for agent in agents] == [0, 0]
+    parts = [json.loads(node.store.get(layout.log(RUN, 1, number))) for number in (0, 1)]
     assert list(parts[0]) == ["a b/ünï.txt", "train/ant.txt", "val/ant.txt"]
     assert list(parts[1]) == ["empty", "train/bee.txt"]
 
@@ -171,7 +177,7 @@ def test_too_large_for_the_cache_says_so(node: Node, memory: Path) -> None:
     node.order("python show.py", {"show.py": SHOW}, inputs={"images": order})
     report = node.finish(node.start(STOKER_CACHE=str(memory), STOKER_CACHE_LIMIT="50KB"))
     assert (report.outcome, node.log()) == (Outcome.BROKEN, b"")
-    assert report.message == "the data needs 0.1 MB more in the cache, which may hold 0.1 MB and has 0.0 MB in use"
+    assert report.message == "the data needs 0.1 MB more in the cache; its limit is 0.1 MB, of which 0.0 MB are in use"
     assert "STOKER_CACHE_LIMIT" in report.hint
 
 
@@ -197,7 +203,7 @@ def test_files_registered_where_they_are_are_read_there(node: Node, memory: Path
     node.store.put("coco/a.txt", b"there!")
     report = node.run("cat ${data.images}/a.txt", attempt=2, inputs={"images": order})
     assert report.outcome is Outcome.BROKEN
-    assert "`a.txt` was changed in the store since coco@1 was registered" in report.message
+    assert "`a.txt` was changed in the store after coco@1 was registered" in report.message
 
 
 def test_an_agent_killed_while_it_runs_leaves_nothing_mounted_or_held(node: Node, memory: Path) -> None:
@@ -247,7 +253,7 @@ def test_a_url_with_another_hash_fails_the_run(node: Node) -> None:
     assert list((node.root / "cache" / "parts").iterdir()) == []
 
 
-def test_a_url_that_breaks_off_is_gone_on_with(node: Node) -> None:
+def test_a_url_that_is_interrupted_is_resumed(node: Node) -> None:
     content = os.urandom(3_000_000)
     with serving({"/w": content}, cut_at=1_000_000) as (url, requests):
         order = DataOrder("w", url=f"{url}/w", sha256=hashlib.sha256(content).hexdigest())
@@ -257,16 +263,16 @@ def test_a_url_that_breaks_off_is_gone_on_with(node: Node) -> None:
     assert [one for one in requests if one] == ["bytes=1000000-", "bytes=2000000-"]
 
 
-def test_a_url_that_is_not_there_is_told(node: Node) -> None:
+def test_a_url_that_is_not_there_is_reported(node: Node) -> None:
     with serving({}) as (url, _):
         report = node.run("cat ${data.w}", inputs={"w": DataOrder("w", url=f"{url}/nowhere")})
     assert report.outcome is Outcome.BROKEN
-    assert report.message == f"{url}/nowhere answers 404 Not Found"
+    assert report.message == f"{url}/nowhere returned 404 Not Found"
 
 
 @contextmanager
 def serving(files: Mapping[str, bytes], *, slow: bool = False, cut_at: int = 0) -> Iterator[tuple[str, list[str]]]:
-    """An HTTP server with these files; the ranges it was asked for. `cut_at`: every answer breaks off after so much."""
+    """An HTTP server with these files; the requested ranges. `cut_at`: every response is cut off after so much."""
     requests: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):

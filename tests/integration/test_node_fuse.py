@@ -1,4 +1,4 @@
-"""A node with a fuse, on real processes: it saves, stops and leaves in time, with nobody to tell it."""
+"""A node with a budget limit, on real processes: it saves, stops and is removed in time, without a server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stoker.model.run.report import Outcome, Phase
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout
 
-# Saves when it is told to, and not before.
+# Saves when it is asked to, and not before.
 HEEDS = """
     import os, signal, sys, time
     from pathlib import Path
@@ -86,9 +86,9 @@ def test_a_script_that_heeds_the_signal_saves_and_the_attempt_ends_for_its_budge
     tell(node, fuse(7))
     report = node.finish(agent)
     assert report.outcome is Outcome.BUDGET_REACHED
-    assert report.message == "the script saved and ended: its budget of $1.00 is nearly spent"
+    assert report.message == "the script saved and stopped: its budget of $1.00 is nearly spent"
     assert checkpoint(node) == b"everything"
-    assert node.events("fuse")[0].startswith("its budget of $1.00 is nearly spent: the script saves, and ends in ")
+    assert node.events("fuse")[0].startswith("its budget of $1.00 is nearly spent: the script saves, and stops in ")
 
 
 def test_a_script_that_knows_of_nothing_works_to_the_last_moment_and_its_checkpoint_is_kept(node: Node) -> None:
@@ -179,7 +179,7 @@ def test_a_machine_goes_as_soon_as_its_agent_has_stopped_for_the_money(node: Nod
     assert len(cloud.deleted_at) == 1
 
 
-def test_a_machine_whose_agent_hangs_goes_in_time_all_the_same(node: Node, cloud: Cloud) -> None:
+def test_a_machine_whose_agent_hangs_goes_in_time_anyway(node: Node, cloud: Cloud) -> None:
     node.order("python train.py", {"train.py": UNPREPARED})
     with_fuse(node, fuse(3600))
     tenant = move_in(node, cloud)
@@ -201,7 +201,7 @@ def word(node: Node) -> dict[str, Any]:
 
 
 def test_a_machine_that_waits_for_orders_goes_when_its_money_is_spent(node: Node, cloud: Cloud) -> None:
-    """As one that was asked for ahead of an eviction, when the server has died."""
+    """Like one that was requested before an eviction, when the server has died."""
     node.order("true")
     node.store.delete(layout.orders(RUN, node.attempt))
     given = {"seconds": 3.0, "as_of": datetime.now(UTC).isoformat()}

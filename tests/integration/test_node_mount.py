@@ -25,7 +25,8 @@ from stoker.stores.access import Access, Route
 from stoker.stores.credential import Credential
 from stoker.stores.kinds import grant
 from stoker.stores.opening import open_store
-from stoker.stores.sealed import new_key, seal, signed, unverified
+from stoker.stores.sealed.sealing import seal
+from stoker.stores.sealed.signing import new_key, signed, unverified
 
 BIG = os.urandom(20_000_000)
 FILES = {"train/ant.txt": b"ant", "val/a b ünï.txt": b"bee", "empty": b"", "big.bin": BIG}
@@ -47,7 +48,7 @@ EXPECTED = [f"{path} {hashlib.sha256(FILES[path]).hexdigest()}" for path in sort
 
 @pytest.fixture
 def node(node: Node, tmp_path: Path) -> Iterator[Node]:
-    """Nothing stays mounted behind it."""
+    """Nothing stays mounted."""
     yield node
     node.kill()
     node.end()
@@ -106,7 +107,7 @@ def test_a_dataset_in_azure_is_read_as_it_was_put(node: Node, far: Far, mode: Da
     assert figures.read_bytes >= len(BIG)
     assert 0 < figures.wait_share <= 1
     if mode is DataMode.AUTO:
-        assert "`images`: download, since fetching takes" in node.events("data-choice")[0]
+        assert "`images`: download, because the download takes" in node.events("data-choice")[0]
 
 
 def test_a_dataset_in_s3_is_mounted(node: Node, s3_server: S3Server) -> None:
@@ -163,13 +164,13 @@ def test_a_new_token_reaches_the_mount_before_the_old_one_ends(node: Node, far: 
     assert node.log() == b"ready\nant"
 
 
-def test_a_token_that_has_ended_is_told_in_words(node: Node, far: Far) -> None:
+def test_a_token_that_has_ended_is_reported_with_a_message(node: Node, far: Far) -> None:
     order = far.put(FILES, DataMode.MOUNT)
     node.order("cat ${data.images}/train/ant.txt", inputs={"images": order})
     node.start(**far.variables(for_s=-10))
     report: Any = eventually(lambda: node._has_report() and node.report().outcome and node.report(), "the end", 90)
     assert (report.outcome, node.log()) == (Outcome.CANCELLED, b"")  # it waits for a new token
-    assert re.search(r"the token for `.*/ants` has expired: it ended at .* UTC", report.message)
+    assert re.search(r"the token for `.*/ants` expired at .* UTC", report.message)
 
 
 def test_a_content_that_is_gone_fails_before_the_script(node: Node, far: Far) -> None:
@@ -178,4 +179,4 @@ def test_a_content_that_is_gone_fails_before_the_script(node: Node, far: Far) ->
     node.order("echo never", inputs={"images": order})
     report = node.finish(node.start(**far.variables()))
     assert (report.outcome, node.log()) == (Outcome.BROKEN, b"")
-    assert "the store has lost `val/a b ünï.txt` of ants@1" in report.message
+    assert "`val/a b ünï.txt` of ants@1 is missing in the store" in report.message

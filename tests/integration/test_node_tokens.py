@@ -1,7 +1,7 @@
-"""What the tokens of a node open: every one of them is tried on everything that lies in a real service.
+"""What the tokens of a node open: every one of them is tried on every object of a real service.
 
-The tokens are those that a run under way holds. A node that is up to no good sends its own requests, so nothing of
-Stoker's own care is between them and the service.
+The tokens are those of an active run. A malicious node sends its own requests, so none of Stoker's own checks is
+between them and the service.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ VERSION = {"x-ms-version": "2021-12-02"}
 
 @dataclass
 class Scene:
-    """A run under way in a store that also holds another run, another dataset, other code and everybody's records."""
+    """An active run in a store with another run, another dataset, other code and everybody's records."""
 
     azurite: Azurite
     url: str

@@ -23,7 +23,7 @@ from stoker.stores.access import Access, Route
 from stoker.stores.kinds import grant
 from stoker.stores.opening import open_access, open_store
 
-# Prints numbered lines for some seconds, and leaves a file that shows it ran to its end.
+# Prints numbered lines for some seconds, and leaves a file that shows that it finished.
 COUNTER = """
     import pathlib, time
     for n in range({lines}):
@@ -146,7 +146,7 @@ def test_a_cancelled_run_ends_soon_and_removing_it_leaves_nothing(far: Shell) ->
 
 
 @mostly_azure
-def test_an_evicted_run_goes_on_exactly_where_it_was(far: Shell) -> None:
+def test_an_evicted_run_resumes_exactly_where_it_was(far: Shell) -> None:
     far.write("train.py", RESUMES.format(steps=120))
     far.job("python train.py")
     far.stoker("run", "--detach")
@@ -206,7 +206,7 @@ def opened(shell: Shell) -> tuple[str, Any]:
 
 
 def test_a_run_outlives_its_token(shell: Shell, azurite: Azurite) -> None:
-    """Tokens that live for four seconds, a run that lives for twelve, and a server that is away in between."""
+    """Tokens that live for four seconds, a run that lives for twelve, and a server that is down in between."""
     shell.environ["STOKER_ACCESS_LIFE"] = "4"
     use(shell, azurite.new_container(), KEY)
     shell.write("train.py", COUNTER.format(lines=120))
@@ -249,7 +249,7 @@ def test_a_run_whose_token_ended_while_no_server_was_there_catches_up(shell: She
 
 @pytest.mark.slow
 def test_a_sas_that_is_replaced_in_time_costs_nothing(shell: Shell, azurite: Azurite) -> None:
-    """Nothing narrower can be made of a SAS: nodes have it, and get the next one when it is given."""
+    """A SAS cannot be restricted: nodes have it, and get the next one when it is added."""
     url = azurite.new_container()
     use(shell, url, azurite.sas(url, for_s=25).values["token"])
     shell.write("train.py", COUNTER.format(lines=300))
@@ -263,7 +263,7 @@ def test_a_sas_that_is_replaced_in_time_costs_nothing(shell: Shell, azurite: Azu
 
 
 @pytest.mark.heavy
-def test_a_sas_that_has_ended_is_told_of_and_costs_no_attempt(shell: Shell, azurite: Azurite) -> None:
+def test_a_sas_that_has_ended_is_reported_and_costs_no_attempt(shell: Shell, azurite: Azurite) -> None:
     url = azurite.new_container()
     use(shell, url, azurite.sas(url, for_s=30).values["token"])
     shell.write("train.py", COUNTER.format(lines=3000))
@@ -275,14 +275,14 @@ def test_a_sas_that_has_ended_is_told_of_and_costs_no_attempt(shell: Shell, azur
         run = json.loads(shell.stoker("ps", "--json").stdout)["runs"][0]
         return str(run["reason"])
 
-    shell.wait_for(lambda: "its store cannot be used" in told(), "a word about it", patience_s=90)
+    shell.wait_for(lambda: "its store failed" in told(), "a word about it", patience_s=90)
     assert "expired" in told() or "ended" in told()
     assert "sig=" not in told()
     assert shell.agents(), "the script goes on"
 
 
 def test_the_token_of_a_run_opens_no_other_run(azurite: Azurite) -> None:
-    """`test_node_tokens` tries everything that a run under way holds; here is what a single token says."""
+    """`test_node_tokens` tries everything that an active run has; here is the content of a single token."""
     url = azurite.new_container()
     store = open_store(url, azurite.account_key)
     one, other = "aaaaaaaaaaaa00000001", "bbbbbbbbbbbb00000002"
@@ -321,7 +321,7 @@ def test_the_token_of_a_run_opens_no_other_run(azurite: Azurite) -> None:
     assert store.get(theirs) == b"theirs"
 
 
-def test_a_run_goes_on_while_its_store_is_away_and_catches_up(shell: Shell, service: BlobService) -> None:
+def test_a_run_continues_while_its_store_is_unavailable_and_catches_up(shell: Shell, service: BlobService) -> None:
     use(shell, service.azurite.new_container(), KEY)
     shell.write("train.py", RESUMES.format(steps=120))
     shell.job("python train.py")
@@ -329,7 +329,7 @@ def test_a_run_goes_on_while_its_store_is_away_and_catches_up(shell: Shell, serv
     started(shell, "job-1")
     shell.wait_for(lambda: "step 5\n" in shell.stoker("logs", "job-1").stdout, "five steps")
     service.stop()
-    shell.wait_for(lambda: "cannot be reached" in shell.facts("job-1")["reason"], "a word about it", patience_s=90)
+    shell.wait_for(lambda: "is unreachable" in shell.facts("job-1")["reason"], "a word about it", patience_s=90)
     time.sleep(6)
     assert shell.facts("job-1")["state"] == "running"
     service.start()

@@ -1,4 +1,4 @@
-"""The wheel, built and installed as a user would, in an environment that holds nothing else."""
+"""The wheel, built and installed as a user would, in an otherwise empty environment."""
 
 import importlib.util
 import sys

@@ -25,7 +25,10 @@ def test_metrics_of_an_unchanged_script_are_found_listed_and_missed(shell: Shell
         f"name: bars\nrun: python train.py\nstop_when: val_acc >= 0.9\nmetrics:\n  kappa: '{pattern}'\n",
     )
     ended = shell.stoker("run")
-    assert "has not seen the metric `val_acc`; did you mean `val_accuracy`?" in ended.stderr
+    assert "has not reported the metric `val_acc` of `stop_when`; did you mean `val_accuracy`?" in ended.stderr
+    told = "metrics found in Keras's progress bars: loss, val_accuracy"
+    assert ended.stderr.count(told) == 1
+    assert shell.stoker("logs").stderr.count(told) == 1
     listed = json.loads(shell.stoker("metrics", "--json").stdout)
     assert {name: (one["last"], one["step"]) for name, one in listed["metrics"].items()} == {
         "kappa": (0.125, 7),
@@ -39,10 +42,10 @@ def test_metrics_of_an_unchanged_script_are_found_listed_and_missed(shell: Shell
     assert "0.125" in shell.stoker("metrics", "bars", "--try", pattern).stdout
     bad = shell.stoker("metrics", "bars", "--try", "loss (", code=2)
     assert "missing )" in bad.stderr
-    assert "it finds nothing" in shell.stoker("metrics", "bars", "--try", "recall ([0-9.]+)").stdout
+    assert "no match" in shell.stoker("metrics", "bars", "--try", "recall ([0-9.]+)").stdout
 
 
-def test_a_bad_pattern_is_told_where_it_stands(shell: Shell) -> None:
+def test_a_bad_pattern_is_reported_where_it_stands(shell: Shell) -> None:
     shell.write("stoker.yaml", "name: bars\nrun: python train.py\nmetrics:\n  loss: 'loss ('\n")
     refused = shell.stoker("plan", code=2)
     assert "stoker.yaml:4" in refused.stderr

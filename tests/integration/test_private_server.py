@@ -16,14 +16,14 @@ import pytest
 from shell import Shell
 from stranger import NOBODY, as_nobody, listening
 
-from stoker.client.api.http import Line, Refused
+from stoker.client.api.http import Line, LineRefused
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="nobody else can be played without being root")
 
 
 @pytest.fixture
 def open_place() -> Iterator[Path]:
-    """A folder whose parents keep nobody out, as `/home` does not."""
+    """A folder whose parents are open to everybody, as `/home` is."""
     place = Path(tempfile.mkdtemp(dir="/tmp"))
     place.chmod(0o755)
     yield place
@@ -108,7 +108,7 @@ def test_after_a_killed_server_another_user_on_its_port_is_sent_nothing(user: Sh
         away = {"STOKER_SERVER": f"http://127.0.0.1:{port}", "STOKER_TOKEN": token}
         named = Shell(user.home, user.folder, {**user.environ, **away})
         done = named.stoker("run", code=125)
-        assert "does not know its token" in done.stderr
+        assert "does not know the token" in done.stderr
         heard = stranger.so_far()
     assert re.fullmatch(rb"(GET /v1/proof\?nonce=[0-9a-f]{32} HTTP/1.1\r\nHost: [\d.:]+\r\n\r\n)+", heard), heard
 
@@ -129,7 +129,7 @@ def test_a_socket_of_another_user_is_hung_up_on(open_place: Path) -> None:
     place.mkdir()
     place.chmod(0o777)
     with listening(lambda: at_path(place / "server.sock")) as stranger:
-        with pytest.raises(Refused, match=f"belongs to user {NOBODY}"):
+        with pytest.raises(LineRefused, match=f"belongs to user {NOBODY}"):
             Line(f"unix:{place}/server.sock", 5.0)
         assert stranger.so_far() == b""
 
@@ -167,7 +167,7 @@ def test_a_running_server_closes_its_home_again(user: Shell) -> None:
     user.wait_for(lambda: mode(user.home) == 0o700, "the home to be closed")
 
 
-def test_a_home_that_belongs_to_somebody_else_is_refused_with_words(user: Shell) -> None:
+def test_a_home_that_belongs_to_somebody_else_is_refused_with_a_message(user: Shell) -> None:
     user.home.mkdir()
     os.chown(user.home, NOBODY, NOBODY)
     for words in (("run",), ("server", "status"), ("server", "start")):

@@ -86,7 +86,7 @@ def test_into_a_machine_by_the_store_by_ssh_and_its_port_here(user: tuple[Shell,
     shell.wait_for(cloud.empty, "nothing to be left")
 
 
-def test_the_machine_of_a_failed_run_is_kept_looked_into_and_given_back(user: tuple[Shell, Cloud]) -> None:
+def test_the_machine_of_a_failed_run_is_kept_looked_into_and_released(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     shell.write("train.py", FAILS)
     shell.job("python3 train.py", on="azure")
@@ -116,12 +116,12 @@ def test_a_kept_machine_outlives_its_first_lease_and_its_agent(user: tuple[Shell
     cloud.arm("POST", f"{vm}/runCommand", {"commandId": "RunShellScript", "script": [agents]}, "2024-07-01")
     around = shell.stoker("exec", "long", "--", "sh", "-c", "cat clue; echo aside >&2; exit 4", code=4)
     assert around.stdout.strip() == "x is nan"
-    assert "does not answer: going by its provider" in around.stderr
+    assert "does not answer: using its provider" in around.stderr
     assert "aside" in around.stderr
     shell.wait_for(lambda: time.monotonic() - ended > 15, "its first lease to be over", 40)
     assert [one["name"] for one in cloud.machines()] == [machine["name"]], "the lease goes on"
     refused = shell.stoker("ssh", "long", code=2)
-    assert refused.stderr.startswith("error: machines of this workspace let nobody in by ssh")
+    assert refused.stderr.startswith("error: the VMs of this workspace do not accept ssh")
     assert '"open_ssh": true' in refused.stderr
     shell.stoker("release", "long")
     shell.wait_for(cloud.empty, "nothing to be left")
@@ -135,7 +135,7 @@ def public_address(cloud: Cloud) -> str:
 
 
 def greeting(address: str, source: str) -> bytes:
-    """What somebody who comes from there hears first."""
+    """The first bytes that a client from there receives."""
     with socket.create_connection((address, 22), 10.0, (source, 0)) as connection:
         return connection.recv(4)
 

@@ -45,7 +45,7 @@ def test_a_session_leaves_nothing_behind() -> None:
         shell.run("stoker run -d --set 'run=sleep 300'")
     assert not shell.root.exists()
     mark = str(shell.root).encode()
-    deadline = time.monotonic() + 10  # an agent that has given its last report still tidies up
+    deadline = time.monotonic() + 10  # an agent still cleans up after its final report
     while left := [path for path in Path("/proc").glob("[0-9]*/environ") if mark in _content(path)]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A database that is lost is made again from signed records. Whatever else lies in a store starts nothing."""
+"""A lost database is rebuilt from signed records. Nothing else in a store starts a run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from shell import Shell
 from stoker.model import wire
 from stoker.model.run.run import Run, RunState
 from stoker.model.workspace import layout
-from stoker.server.records.datasettable import DatasetRecord
-from stoker.stores import sealed
+from stoker.server.records.tables import DatasetRecord
 from stoker.stores.folder.store import FolderStore
+from stoker.stores.sealed import signing
 
-# Works until somebody says that it may end.
+# Works until a file allows it to end.
 WORKS = """
     import pathlib, sys, time
     print("begun", flush=True)
@@ -29,7 +29,7 @@ WORKS = """
 
 
 def start(shell: Shell) -> Path:
-    """Returns the file whose being there lets the run end."""
+    """Returns the file whose existence lets the run end."""
     go = shell.folder.parent / "go"
     shell.write("train.py", WORKS)
     shell.job(f"python train.py {go}")
@@ -121,7 +121,7 @@ def test_a_forged_record_starts_no_command_and_replaces_no_run(shell: Shell) -> 
     held.put(f"runs/{one}/run.json", forged(one, "old-layout"))
     held.put(layout.record(two), forged(two, "unsigned"))
     elsewhere = f"folder {layout.record(three)}"
-    held.put(layout.record(three), sealed.signed(sealed.new_key(), forged(three, "job-1"), elsewhere))
+    held.put(layout.record(three), signing.signed(signing.new_key(), forged(three, "job-1"), elsewhere))
     held.put(layout.record(four), held.get(layout.record(genuine)))  # signed, for another place
     signature = held.get(layout.record(other)).partition(b"\n")[0]
     held.put(layout.record(other), signature + b"\n" + forged(other, "job-2"))
@@ -129,7 +129,7 @@ def test_a_forged_record_starts_no_command_and_replaces_no_run(shell: Shell) -> 
     lose_database(shell)
     assert names(shell) == ["job-1"]
     assert shell.facts("job-1")["id"] == genuine
-    assert "5 records were left out, because this server did not write them" in told(shell)
+    assert "5 records were skipped, because this server did not write them" in told(shell)
     shell.stoker("run")
     assert shell.facts("job-2")["state"] == "succeeded", "whatever was to be started was started by now"
     assert not mark.exists()
@@ -150,11 +150,11 @@ def test_a_forged_dataset_record_replaces_no_version(shell: Shell) -> None:
     held.put(layout.dataset_record("copy"), genuine)
     lose_database(shell)
     assert json.loads(shell.stoker("data", "ls", "--json").stdout) == before
-    assert "2 records were left out" in told(shell)
+    assert "2 records were skipped" in told(shell)
 
 
 def test_a_database_is_not_rebuilt_without_the_key_of_its_records(shell: Shell) -> None:
-    """As where the system's keyring is locked: it would come back empty."""
+    """As with a locked system keyring: it would be rebuilt empty."""
     shell.environ["STOKER_KEYCHAIN"] = "file"
     shell.job("echo hello")
     shell.stoker("run")
@@ -163,7 +163,7 @@ def test_a_database_is_not_rebuilt_without_the_key_of_its_records(shell: Shell) 
     kept = keys.read_bytes()
     keys.unlink()
     done = shell.stoker("ps", code=None)
-    assert done.returncode and "the key that records were signed with is not in" in done.stderr
+    assert done.returncode and "the signing key of the records is not in" in done.stderr
     assert (shell.home / "stoker.db").read_bytes().startswith(b"not a database")
     keys.write_bytes(kept)
     assert names(shell) == ["job-1"]

@@ -104,7 +104,7 @@ def test_what_cannot_be_resumed_says_why(shell: Shell) -> None:
 
 
 def test_a_checkpoint_is_copied_between_the_containers_of_two_runs(azurite: Azurite, tmp_path: Path) -> None:
-    """On Azure each run has a container of its own, and that of the new run is not there yet."""
+    """On Azure each run has its own container, and that of the new run does not exist yet."""
     store = open_store(azurite.new_container(), azurite.account_key)
     job, now = Job(name="ants", run="true"), datetime.now(UTC)
     attempts = (Attempt(1, "k-1", AttemptState.LOST, now),)

@@ -1,4 +1,4 @@
-"""Scripts that resume only if they are told to, and whose checkpoint is a file beside them."""
+"""Scripts that resume only with a flag, and whose checkpoint is a file next to them."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_a_dataset_is_planned_read_shown_and_the_same_in_a_rerun(shell: Shell) -
     assert "first" in shell.stoker("run").stdout
     shown = shell.stoker("show").stdout
     assert "images: ants@1, linked, 1 file, 5 B" in shown
-    assert "% of the time was waiting for it" in shown
+    assert "% of the time spent waiting for it" in shown
     shell.write("ants/train/one.txt", "second")
     shell.stoker("data", "put", "./ants", "--name", "ants")
     assert "second" in shell.stoker("run").stdout
@@ -53,7 +53,7 @@ def test_a_dataset_is_planned_read_shown_and_the_same_in_a_rerun(shell: Shell) -
     assert "ants@2" in shell.stoker("diff", "job-1", "job-2", code=None).stdout
 
 
-def test_a_dataset_that_is_not_there_is_told_with_the_nearest_name(shell: Shell) -> None:
+def test_a_dataset_that_is_not_there_is_reported_with_the_nearest_name(shell: Shell) -> None:
     shell.write("ants/one.txt", "first")
     shell.stoker("data", "put", "./ants", "--name", "hymenoptera")
     shell.job("ls", data={"images": {"dataset": "hymenopterra"}})
@@ -71,7 +71,7 @@ def test_a_url_in_a_job_is_fetched_and_checked(shell: Shell, files: tuple[str, P
     assert shell.stoker("run").stdout.split() == ["weightsweights.bin"]
     shell.job("cat ${data.w}", data={"w": {**given, "sha256": "0" * 64}})
     failed = shell.stoker("run", code=125)
-    assert f"has the hash {right}, and the job says {'0' * 64}" in failed.stderr
+    assert f"has the hash {right}, but the job expects {'0' * 64}" in failed.stderr
 
 
 def test_a_file_url_is_a_path(shell: Shell) -> None:

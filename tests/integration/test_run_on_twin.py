@@ -15,7 +15,7 @@ from azuretwin import BOTH_WEATHERS, served, weather
 from shell import Shell
 
 pytestmark = [pytest.mark.timeout(600)]
-PATIENCE_S = 240.0  # machines are refused in hostile weather, and each is asked for again after half a minute
+PATIENCE_S = 240.0  # machines are refused in hostile weather, and each is requested again after half a minute
 
 # As unprepared for evictions as scripts are: it only writes its state where it always did.
 TRAIN = """
@@ -59,7 +59,7 @@ def job(shell: Shell, steps: int, **env: str) -> None:
 
 
 class Rehearsal:
-    """`stoker run --on azure --twin` in the foreground: its lines, and what it said at its end."""
+    """`stoker run --on azure --twin` in the foreground: its lines, and its last output."""
 
     def __init__(self, shell: Shell, name: str, *more: str) -> None:
         self._said = shell.folder.parent / f"{name}.txt"  # not in the project, where it would be part of the code
@@ -75,7 +75,7 @@ class Rehearsal:
         return [json.loads(self.process.stdout.readline())["step"] for _ in range(count)]
 
     def end(self) -> str:
-        """Once it has ended: everything that it said beside the lines, and its exit code."""
+        """Once it has ended: all other output, and its exit code."""
         for _ in self.process.stdout or ():
             pass
         self.process.wait(PATIENCE_S)
@@ -83,7 +83,8 @@ class Rehearsal:
 
     def end_well(self) -> None:
         said = self.end()
-        assert "on the twin: nothing of this costs money" in said
+        assert "running on the twin: nothing is billed" in said
+        assert "if it sleeps, the run pauses, and continues when it wakes (on `azure`, it would continue" in said
         assert "0 resources left, $0.00/h" in said
         assert said.endswith("exit code 0")
 
@@ -119,7 +120,7 @@ def test_two_first_runs_at_once_start_one_twin(shell: Shell) -> None:
         right_end(shell, name, 3)
 
 
-def test_evicted_by_the_cloud_it_goes_on_and_nothing_is_left(shell: Shell) -> None:
+def test_evicted_by_the_cloud_it_resumes_and_nothing_is_left(shell: Shell) -> None:
     job(shell, 120)
     run = Rehearsal(shell, "story")
     shown = run.steps(5)
@@ -164,15 +165,15 @@ def test_a_failed_run_continues_from_its_checkpoint_on_another_machine_with_chan
 
 
 @pytest.mark.slow
-def test_a_run_whose_twin_was_told_to_end_waits_and_can_be_cancelled(shell: Shell) -> None:
+def test_a_run_whose_twin_was_asked_to_stop_waits_and_can_be_cancelled(shell: Shell) -> None:
     job(shell, 600)
     run = Rehearsal(shell, "stranded")
     run.steps(1)
     told = shell.stoker("twin", "down").stderr
-    assert "stranded waits for it: `stoker twin up` lets it go on" in told
+    assert "stranded waits for the twin: resume it with `stoker twin up`" in told
     shell.stoker("cancel", "stranded")
     said = run.end()
-    assert "the rest of what it printed cannot be read now" in said
+    assert "the rest of its output cannot be read now" in said
     assert said.endswith("exit code 130")
     assert json.loads(shell.stoker("cleanup", "--json").stdout)["left"] == []
 
@@ -205,7 +206,7 @@ def test_what_is_not_on_the_twin_cannot_be_evicted_there(shell: Shell) -> None:
 
 @pytest.mark.heavy
 def test_data_of_this_computer_is_put_into_the_store_once_that_is_agreed_to(shell: Shell) -> None:
-    """Also what lies outside of the source, and what the script opens by a path of its own."""
+    """Also files outside of the source, and what the script opens by a path of its own."""
     shell.write(
         "read.py",
         'import sys\nfor path in ("data/a.txt", "../labels/b.txt", sys.argv[1], "train.bin"): print(open(path).read())',
@@ -219,12 +220,12 @@ def test_data_of_this_computer_is_put_into_the_store_once_that_is_agreed_to(shel
     data["tokens"] = {"path": "train.bin", "at": "train.bin"}
     shell.job("python3 read.py ${data.words} ${data.set}", data=data)
     plan = " ".join(shell.stoker("plan", "--on", "azure", "--twin").stdout.split())
-    assert plan.count("put into the store first, once you agree") == 4
+    assert plan.count("uploaded to the store first, after you confirm") == 4
     refused = shell.stoker("run", "--on", "azure", "--twin", code=None)
     assert refused.returncode and "add `--yes`" in refused.stderr and "(1 file, 5 B) becomes" in refused.stderr
     asked = ("run", "--on", "azure", "--twin", "--name")
     assert "login" not in refused.stderr, "the twin needs none"
-    for run in (("moved", "--yes"), ("again",)):  # nobody is asked twice
+    for run in (("moved", "--yes"), ("again",)):  # the user is not asked twice
         printed = shell.stoker(*asked, *run, patience_s=PATIENCE_S).stdout.split()
         assert printed == ["hello", "labels", "words", "tokens"]
     inputs = shell.facts("again")["inputs"]

@@ -1,6 +1,6 @@
-"""What a node may do in an S3 bucket, as a service decides that reads policies: moto, told to enforce them.
+"""What a node may do in an S3 bucket, judged by a service that enforces policies: moto.
 
-It passes over conditions, which limit listing: `test_a_policy_allows_no_more_than_was_asked_for` reads those.
+It ignores conditions, which limit listing: `test_a_policy_allows_no_more_than_was_asked_for` reads those.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ OTHERS += [layout.record("bb22"), layout.dataset_record("ants")]
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[S3Server]:
-    """Its own: from `enforce` on it refuses whoever it does not know."""
+    """Its own: from `enforce` on it refuses unknown users."""
     with run_s3() as service:
         yield service
 
 
 @pytest.fixture(scope="module")
 def node(service: S3Server) -> Store:
-    """A store with the keys of somebody whose only rights are the policy that a node's keys carry.
+    """A store with the keys of a user whose only rights are the policy that a node's keys carry.
 
-    The route is the whole bucket, so that it is the service that refuses, not the node's own care.
+    The route is the whole bucket, so that the service refuses, not the node's own checks.
     """
     url = service.new_bucket()
     location = locate(url)

@@ -73,7 +73,7 @@ def test_variables_of_the_command_line_and_of_a_file_reach_the_script_and_secret
         "EDITOR": "vi",
     }
     assert (shell.folder / "outputs/job-1/has-token").read_text() == "True"
-    for wrong, said in (("HF_TOKEN", "does not have it"), (f"HF_TOKEN={TOKEN}", "secret"), ("1=2", "NAME=VALUE")):
+    for wrong, said in (("HF_TOKEN", "not set in your shell"), (f"HF_TOKEN={TOKEN}", "secret"), ("1=2", "NAME=VALUE")):
         told = shell.stoker("run", "--env", wrong, code=2)
         assert said in told.stderr and TOKEN not in told.stderr
     _assert_nowhere(shell.home, TOKEN)

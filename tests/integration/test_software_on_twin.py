@@ -1,4 +1,4 @@
-"""A job without `environment` on the twin: its machine gets what the script imports here, and says what it has."""
+"""A job without `environment` on the twin: its machine gets what the script imports here, and reports what it has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from azuretwin import BOTH_WEATHERS, weather
 from shell import Shell
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.heavy]
-PATIENCE_S = 240.0  # machines are refused in hostile weather, and each is asked for again after half a minute
+PATIENCE_S = 240.0  # machines are refused in hostile weather, and each is requested again after half a minute
 
 HERE = ".".join(map(str, sys.version_info[:2]))
 LIBRARY = {
@@ -68,14 +68,14 @@ def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     shell.wait_for(lambda: not shell.processes(), "everything to be gone")
 
 
-def test_what_a_script_imports_here_is_there_and_told(shell: Shell) -> None:
+def test_what_a_script_imports_here_is_there_and_reported(shell: Shell) -> None:
     library = shell.folder.parent / "library"
     before = sorted(path.relative_to(library) for path in library.rglob("*") if "__pycache__" not in path.parts)
     plan = json.loads(shell.stoker("plan", "--on", "azure", "--twin", "--json").stdout)["plan"]
     wheel = "our_library-0.3.1-py3-none-any.whl"
     assert plan["packages"] == ["idna==3.7", f"our-library @ wheels/{wheel}", "six==1.16.0"]
     assert f"Python {HERE}, 3 packages, less than 1 MB, installed on the machine: idna 3.7" in plan["environment"]
-    assert f"sent along, since no index has it: {wheel}" in plan["environment"]
+    assert f"uploaded, because no index has it: {wheel}" in plan["environment"]
     assert not plan["notes"] or "not installed" not in " ".join(plan["notes"])
 
     ran = shell.stoker("run", "--on", "azure", "--twin", "--name", "first", patience_s=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""What a submission takes along, with the real uv and the real package index behind it."""
+"""Which packages a submission uploads, with the real uv and the real package index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from softwaresite import Site
-from stoker.client.settings import Settings, from_environment
+from stoker.client.settings import ClientSettings, from_environment
 from stoker.client.software.resolving import resolve
 from stoker.client.software.taking import Along, files, take
 from stoker.client.source.tree import scan
@@ -26,7 +26,7 @@ class User:
         (self.site.root / "bin" / "python").touch()
         keep = {name: os.environ[name] for name in os.environ if not name.startswith(("STOKER_", "PYTHON"))}
         given = {**keep, "VIRTUAL_ENV": str(self.site.root), "STOKER_HOME": str(tmp_path / "home")}
-        self.settings: Settings = from_environment(given)
+        self.settings: ClientSettings = from_environment(given)
 
     def take(self, script: str, **environment: object) -> Along:
         (self.root / "train.py").write_text(script)
@@ -40,7 +40,7 @@ def user(tmp_path: Path) -> User:
 
 
 def test_versions_are_public_and_what_the_machine_needs_besides_is_added(user: User) -> None:
-    """As a laptop whose build of a package asks for less than the public one."""
+    """Like a laptop whose build of a package requires less than the public one."""
     user.site.install("requests", "2.31.0+cpu", requires=["idna"])
     user.site.install("idna", "3.7")
     user.site.install("unused", "1.0")
@@ -78,13 +78,13 @@ def test_a_package_that_no_index_has_is_sent_as_it_is_installed(user: User) -> N
     assert tree.snapshot.id == second.snapshot.id, "the same packages give the same snapshot"
 
 
-def test_a_version_that_nobody_can_install_is_said(user: User) -> None:
+def test_a_version_that_nobody_can_install_is_reported(user: User) -> None:
     user.site.install("six", "1.16.99", {"six.abi3.so": ""})
     (user.site.folder / "six-1.16.99.dist-info" / "WHEEL").write_text("Tag: cp311-cp311-macosx_11_0_arm64\n")
     taken = user.take("import six")
     assert taken.lines == ("six==1.16.99",)
     assert len(taken.notes) == 1
-    assert taken.notes[0].startswith("`six` has no version in the package index that a machine could install:")
+    assert taken.notes[0].startswith("`six` has no version in the package index that a machine can install:")
 
 
 def test_a_local_package_that_does_not_build_is_refused_where_the_script_needs_it(user: User, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_local_package_that_does_not_build_is_refused_where_the_script_needs_i
         user.take("import broken")
     taken = user.take("try:\n    import broken\nexcept ImportError:\n    pass\n")
     assert taken.lines == ()
-    assert taken.notes[0].endswith("the run has to do without it")
+    assert taken.notes[0].endswith("the run starts without it")
 
 
 def test_an_index_that_cannot_be_asked_stops_nothing(user: User, tmp_path: Path) -> None:

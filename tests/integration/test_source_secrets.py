@@ -14,7 +14,7 @@ from stoker.errors import SnapshotRefused
 from stoker.model.job.job import Job
 
 VALUE = "correct-horse-battery-staple"
-TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"  # in two halves, so that no scanner takes it for a leak
+TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"  # in two halves, so that no scanner reports it
 
 
 def stored(shell: Shell, text: str) -> list[Path]:
@@ -34,7 +34,7 @@ def project(shell: Shell) -> Shell:
 def test_a_run_leaves_secrets_here_and_says_so_first(project: Shell) -> None:
     told = project.stoker("run", "--name", "one")
     first, second, *_ = (line for line in told.stderr.splitlines() if not line.endswith("…"))
-    assert first == "not sent, because of secrets: .env (environment variables), notes/setup.md:2 (GitHub token)"
+    assert first == "not uploaded, because of secrets: .env (environment variables), notes/setup.md:2 (GitHub token)"
     assert "echo '!.env' >> .stokerignore" in second and "`secrets:`" in second
     assert told.stdout == "['checkpoints', 'outputs', 'stoker.yaml', 'train.py']\n"
     assert TOKEN not in told.stderr and VALUE not in told.stderr
@@ -42,8 +42,8 @@ def test_a_run_leaves_secrets_here_and_says_so_first(project: Shell) -> None:
 
 
 def test_plan_and_init_say_it_before_anything_is_sent(project: Shell) -> None:
-    assert "not sent, because of secrets: .env (environment variables)" in project.stoker("plan").stdout
-    assert "not sent, because of secrets: .env (environment variables)" in project.stoker("init", "--force").stderr
+    assert "not uploaded, because of secrets: .env (environment variables)" in project.stoker("plan").stdout
+    assert "not uploaded, because of secrets: .env (environment variables)" in project.stoker("init", "--force").stderr
     project.write("train.py", f"print('{TOKEN}')\n")
     told = project.stoker("init", "--force").stderr
     assert "train.py:1 (GitHub token)" in told and TOKEN not in told
@@ -54,12 +54,13 @@ def test_a_token_in_code_stops_the_run_and_nothing_is_sent(project: Shell) -> No
     for command in ("run", "plan"):
         told = project.stoker(command, code=2)
         assert (
-            "a file that the run needs holds a secret, so nothing was sent\n  train.py:2 (GitHub token)" in told.stderr
+            "a file that the run needs contains a secret, so nothing was uploaded\n  train.py:2 (GitHub token)"
+            in told.stderr
         )
         assert TOKEN not in told.stderr + told.stdout
     assert not stored(project, TOKEN)
     project.write(".stokerignore", "!train.py\n")
-    assert "sent with its secrets" in project.stoker("run").stderr
+    assert "uploaded with its secrets" in project.stoker("run").stderr
 
 
 def test_a_token_in_the_job_itself_is_refused_at_its_line(project: Shell) -> None:
@@ -89,7 +90,7 @@ def test_settings_with_a_random_password_stay_here_and_code_with_one_stops_the_r
 def test_a_file_is_sent_on_purpose(project: Shell) -> None:
     project.write(".stokerignore", "!.env\n")
     told = project.stoker("run", "--name", "one")
-    assert "sent with its secrets, as .stokerignore says: .env (environment variables)" in told.stderr
+    assert "uploaded with its secrets, because .stokerignore includes it: .env (environment variables)" in told.stderr
     assert "'.env'" in told.stdout
 
 
@@ -99,7 +100,7 @@ def test_a_program_is_warned_or_refused_alike(project: Shell) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         client.submit(job, project.folder)
-    assert any(str(one.message).startswith("not sent, because of secrets: .env") for one in caught)
+    assert any(str(one.message).startswith("not uploaded, because of secrets: .env") for one in caught)
     project.write("train.py", f"print('{TOKEN}')\n")
     with pytest.raises(SnapshotRefused, match=r"train\.py:1"):
         client.submit(job, project.folder)

@@ -1,4 +1,4 @@
-"""Tensors that are spread over the ranks of a mesh of two dimensions: put back in parts, and put together whole."""
+"""Tensors distributed over a mesh of two dimensions: restored in parts, and assembled whole."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def four_ranks(folder: Path) -> None:
     assert [rank.returncode for rank in ranks] == [0] * 4, said
 
 
-def test_tensors_spread_in_two_ways_are_put_back_and_can_be_put_together(tmp_path: Path) -> None:
+def test_tensors_spread_in_two_ways_are_restored_and_can_be_put_together(tmp_path: Path) -> None:
     four_ranks(tmp_path)
     (saved,) = (tmp_path / "checkpoints").glob("step-*")
     whole = torch.arange(7 * 5, dtype=torch.float32).reshape(7, 5)

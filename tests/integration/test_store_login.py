@@ -60,7 +60,7 @@ class Authority(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def secure_azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    """Over TLS, which it asks for where bearer tokens are used, with a certificate that this test trusts."""
+    """Over TLS, which bearer tokens require, with a certificate that this test trusts."""
     folder = tmp_path_factory.mktemp("tls")
     ca, own = ["-CA", "ca", "-CAkey", "ca.key"], ["-addext", "subjectAltName=IP:127.0.0.1"]
     leaf = ["-addext", "basicConstraints=critical,CA:FALSE"]
@@ -145,7 +145,7 @@ def test_a_token_is_for_one_blob_and_for_https_alone(secure_azurite: Azurite, au
 
 def test_a_principal_that_cannot_log_in_is_told_why(secure_azurite: Azurite, authority: str) -> None:
     url = secure_azurite.new_container()
-    with pytest.raises(StoreDenied, match="could not log in: AADSTS7000215"):
+    with pytest.raises(StoreDenied, match="login of the service principal failed: AADSTS7000215"):
         grant(url, login(authority, "wrong"), reads=[], writes=["runs/1/"], for_s=60)
-    with pytest.raises(StoreDenied, match="could not log in"):
+    with pytest.raises(StoreDenied, match="login of the service principal failed"):
         open_store(url, login(authority, "wrong")).get("x")

@@ -1,5 +1,5 @@
-"""A team on Azure, whole, on the twin: an administrator sets it up, a practitioner joins with one file and a login of
-their own, trains, and in the end nothing is left."""
+"""A whole team on Azure, on the twin: an administrator sets it up, a practitioner joins with one file and their own
+login, trains, and in the end nothing is left."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_practitioner_joins_with_the_file_and_a_login(team: Team) -> None:
     refused = team.anna.stoker("workspace", "use", str(team.file), code=2)
     assert "accounts.azure.arm  127.0.0.1:" in refused.stderr, "another's twin is nobody that she knows"
     told = team.join()
-    assert "the workspace vision-team is in use" in told.stderr
+    assert "using workspace vision-team" in told.stderr
     stores = json.loads(team.anna.stoker("store", "ls", "--json").stdout)["stores"]
     assert [one["name"] for one in stores if one["workspace"]] == ["vision-team"]
     known = json.loads(team.anna.stoker("workspace", "ls", "--json").stdout)
@@ -121,7 +121,7 @@ def test_a_practitioner_joins_with_the_file_and_a_login(team: Team) -> None:
 
 def test_the_administrators_own_twin_needs_no_consent(team: Team) -> None:
     team.admin.environ |= {name: team.person[name] for name in LOGIN}
-    assert "is in use" in team.admin.stoker("workspace", "use", str(team.file)).stderr
+    assert "using workspace" in team.admin.stoker("workspace", "use", str(team.file)).stderr
     team.admin.stoker("server", "stop")
     for name in LOGIN:
         del team.admin.environ[name]
@@ -130,13 +130,13 @@ def test_the_administrators_own_twin_needs_no_consent(team: Team) -> None:
 def test_her_job_runs_with_her_own_rights_and_nothing_is_taken_from_under_it(team: Team) -> None:
     before = team.cloud()["resources"]
     team.anna.write("train.py", TRAIN)
-    steps = "400" if team.hostile else "150"  # it is still at work when somebody wants to remove everything
+    steps = "400" if team.hostile else "150"  # it is still working when somebody tries to remove everything
     team.anna.job("python3 train.py", on="azure", env={"STEPS": steps})
     team.anna.stoker("run", "--detach", "--name", "first")
     team.anna.wait_for(lambda: "training" in team.anna.stoker("logs", "first").stdout, "its first line", 90)
     words = ("admin", "teardown", "azure", "--workspace", "vision-team", "--twin", "--yes")
     refused = team.admin.stoker(*words, code=2, patience_s=180)
-    assert "runs are live in vision-team" in refused.stderr
+    assert "runs are active in vision-team" in refused.stderr
     team.anna.wait_for(lambda: team.anna.facts("first")["state"] == "succeeded", "its end", 150)
     landed = Path(team.anna.wait_for(lambda: team.anna.facts("first")["landed"], "the outputs"))
     assert (landed / "model.txt").read_text() == "trained"
@@ -197,7 +197,7 @@ def test_neither_a_node_nor_a_colleague_reaches_somebody_elses_machine_or_its_se
     for word in (secret.encode(), base64.b64encode(secret.encode())[:-4], b"sp=racwdl", b"sp%3Dracwdl"):
         assert holding(team.admin.home / "twin" / "machines", word) == [], word
     told = json.loads((team.admin.home / "twin" / "twin.json").read_text())
-    # What is refused from here on is refused for want of a right, and not by the weather.
+    # From here on requests are refused for lack of a right, and not by the weather.
     Cloud(told).ask("weather", throttled=0.0, lost=0.0, failed=0.0, allocation_failures=0.0)
     for method, word in (
         *(("POST", "/runCommand"), ("POST", "/deallocate"), ("DELETE", ""), ("PATCH", "")),
@@ -223,7 +223,7 @@ def holding(folder: Path, word: bytes) -> list[str]:
 
 
 def as_person(told: dict[str, Any], person: dict[str, str], method: str, path: str) -> int:
-    """What Azure answers to somebody's own login."""
+    """Azure's response to a user's own login."""
     context = ssl.create_default_context(cafile=told["authority"])
     form = {"grant_type": "client_credentials", "scope": f"{told['url']}/.default"}
     form |= {"client_id": person["AZURE_CLIENT_ID"], "client_secret": person["AZURE_CLIENT_SECRET"]}
@@ -252,7 +252,7 @@ def test_a_machine_whose_server_is_gone_removes_itself_with_its_one_right(team: 
     team.anna.stoker("run", "--detach", "--name", "live")
     team.anna.wait_for(lambda: "training" in team.anna.stoker("logs", "live").stdout, "its first line", 90)
     joined = team.anna.stoker("workspace", "use", str(team.file))
-    assert "is in use" in joined.stderr, "the same workspace again is fine while a run is live"
+    assert "using workspace" in joined.stderr, "the same workspace again is fine while a run is live"
     assert json.loads(account.read_text())["lease_s"] == 5.0, "what she added of her own stays"
     team.anna.stoker("server", "stop")
     team.anna.wait_for(lambda: team.cloud()["machines"] == [], "the machine to remove itself", 90)

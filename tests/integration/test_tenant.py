@@ -1,4 +1,4 @@
-"""A machine that costs money leaves by itself when nobody renews its lease: real agents, a real token and deletion."""
+"""A billed machine removes itself when its lease is not renewed: real agents, a real token and deletion."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ from stoker.model.run.run import Event
 from stoker.model.snapshot import Snapshot
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout
-from stoker.providers.azure.deployment.cloudinit import BOOT, CONFIG, Boot, custom_data
+from stoker.providers.azure.deployment.booting import BOOT, CONFIG, Boot, custom_data
 from stoker.stores.access import Access, Route
-from stoker.stores.sealed import new_key, seal, signed
+from stoker.stores.sealed.sealing import seal
+from stoker.stores.sealed.signing import new_key, signed
 
 TRAINING = """
     import time
@@ -46,7 +47,7 @@ TRAINING = """
 
 
 class Cloud:
-    """Gives tokens and takes deletions; the first two it refuses."""
+    """Returns tokens and accepts deletions; it refuses the first two."""
 
     def __init__(self) -> None:
         self.deletions: list[str] = []
@@ -152,7 +153,7 @@ def test_a_machine_whose_run_has_ended_waits_for_its_removal_until_the_lease_is_
     assert cloud.deletions
 
 
-def test_a_machine_on_which_nobody_works_leaves_long_before_its_lease_is_over(node: Node, cloud: Cloud) -> None:
+def test_a_machine_without_a_run_removes_itself_long_before_its_lease_expires(node: Node, cloud: Cloud) -> None:
     node.order("true")
     renew(node, 1, 600.0)
     tenant = move_in(node, cloud, 600.0, idle_s=2.0)
@@ -161,7 +162,7 @@ def test_a_machine_on_which_nobody_works_leaves_long_before_its_lease_is_over(no
     assert cloud.deletions
 
 
-def test_a_machine_on_which_nobody_works_stays_as_long_as_its_server_is_there(node: Node, cloud: Cloud) -> None:
+def test_a_machine_without_a_run_stays_as_long_as_its_server_is_there(node: Node, cloud: Cloud) -> None:
     node.order("true")
     tenant = move_in(node, cloud, 600.0, idle_s=2.0)
     try:
@@ -177,7 +178,7 @@ def test_a_machine_on_which_nobody_works_stays_as_long_as_its_server_is_there(no
         tenant.kill()
 
 
-def test_a_machine_that_works_stays_without_a_word_until_its_lease_is_over(node: Node, cloud: Cloud) -> None:
+def test_a_working_machine_stays_without_contact_until_its_lease_expires(node: Node, cloud: Cloud) -> None:
     node.order("python train.py", {"train.py": TRAINING})
     tenant = move_in(node, cloud, 600.0, idle_s=0.5)
     try:
@@ -243,7 +244,7 @@ def test_the_access_of_a_machine_is_in_the_environment_of_no_process(node: Node,
 
 
 def test_what_is_secret_waits_in_the_store_sealed_and_is_on_no_disk_of_the_machine(node: Node, cloud: Cloud) -> None:
-    """The words come after the machine, as they may."""
+    """The orders arrive after the machine, which is allowed."""
     script = "import os; print('has', len(os.environ['HF_TOKEN']), flush=True)"
     node.order("python train.py", {"train.py": script}, secrets=["HF_TOKEN"])
     key, secret = new_key(), "hf-8f14e45fceea167a5a36dedd4bea2543"
@@ -332,7 +333,7 @@ def evict_at(node: Node, cloud: Cloud, step: int) -> None:
 
 
 def test_a_machine_that_its_provider_restored_continues_its_attempt_to_the_same_end(node: Node, cloud: Cloud) -> None:
-    """The third machine ends what the first began."""
+    """The third machine finishes what the first started."""
     begin_and_evict(node, cloud)
     evict_at(node, cloud, 15)
     before, log = node.report(), node.log()
@@ -373,7 +374,7 @@ def test_the_machine_before_a_restored_one_can_commit_nothing_more(node: Node, c
 
 
 def refused(node: Node, cloud: Cloud) -> None:
-    """The machine that is made again removes itself at once, and says and does nothing."""
+    """The restored machine removes itself at once, and reports and does nothing."""
     before = node.store.get(layout.report(RUN, 1))
     assert move_in(node, cloud, 600.0).wait(30) == 0
     assert cloud.deletions
@@ -388,7 +389,7 @@ def test_a_restored_machine_whose_lease_is_over_by_date_removes_itself(node: Nod
 
 
 def test_a_restored_machine_with_a_wrong_clock_goes_by_that_of_its_store(node: Node, cloud: Cloud) -> None:
-    """The lease says that it was given just now: the machine's clock is an hour behind its server's."""
+    """The lease seems to be given just now: the machine's clock is an hour behind its server's."""
     begin_and_evict(node, cloud)
     given(node, 600.0, ago_s=-3600.0)
     aged(node, layout.lease(RUN, 1), 601.0)
@@ -455,10 +456,10 @@ def test_a_restored_machine_has_no_more_than_what_is_left_of_the_lease(node: Nod
 
 
 @pytest.mark.heavy
-def test_a_machine_whose_forerunner_was_evicted_before_its_first_word_has_no_second_lease(
+def test_a_machine_whose_predecessor_was_evicted_before_its_first_report_has_no_second_lease(
     node: Node, cloud: Cloud
 ) -> None:
-    """Nobody has reported anything: only how old its orders are tells that they were given to an earlier machine."""
+    """Nobody has reported anything: only the age of its orders shows that they were for an earlier machine."""
     node.order("python train.py", {"train.py": TRAINING})
     aged(node, layout.orders(RUN, 1), 590.0)
     started = time.monotonic()
@@ -488,7 +489,7 @@ def test_a_machine_that_restarts_alone_has_no_second_lease(node: Node, cloud: Cl
 
 
 @pytest.mark.parametrize("why", ["cancelled", "superseded", "too late"])
-def test_a_late_machine_that_nobody_waits_for_removes_itself_without_a_word(node: Node, cloud: Cloud, why: str) -> None:
+def test_a_late_machine_that_nobody_waits_for_removes_itself_silently(node: Node, cloud: Cloud, why: str) -> None:
     node.order("python train.py", {"train.py": TRAINING})
     aged(node, layout.orders(RUN, 1), 601.0 if why == "too late" else 300.0)
     if why == "cancelled":

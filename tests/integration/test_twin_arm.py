@@ -234,7 +234,7 @@ def test_a_throttled_request_is_repeated_by_the_sdk_and_an_answer_that_was_lost_
     cloud.order("fault", kind="throttle", seconds=1)
     assert azure.groups.get(group).name == group
     cloud.order("fault", kind="lose", method="PUT", path="virtualMachines/vm")
-    create(azure, group)  # the SDK asks again, and the PUT is the same
+    create(azure, group)  # the SDK retries with the same PUT
     made = [one for one in machines(cloud) if one.spec.facts["resourceGroupName"] == group]
     assert len(made) == 1
     seen = [(one["method"], one["status"]) for one in cloud.ask("requests")]
@@ -249,11 +249,11 @@ def test_slow_and_broken_answers_can_be_ordered(cloud: TwinHandle, azure: Azure,
     cloud.order("fault", kind="slow", seconds=60)
     cloud.order("speed", speed=100)
     assert azure.groups.get(group).name == group
-    with pytest.raises(ValueError, match="there is no fault `flood`"):
+    with pytest.raises(ValueError, match="unknown fault `flood`"):
         cloud.order("fault", kind="flood")
 
 
-def test_logins_that_are_wrong_expired_or_without_rights_are_told_apart(
+def test_logins_that_are_wrong_expired_or_without_rights_are_distinguished(
     cloud: TwinHandle, azure: Azure, group: str
 ) -> None:
     with pytest.raises(ClientAuthenticationError, match="AADSTS7000215"):
@@ -361,7 +361,7 @@ def test_machines_that_ran_when_the_twin_went_down_run_again_when_it_comes_back(
 
 
 class Stuck(FakeMachines):
-    """Machines that are never made."""
+    """Machines that are never created."""
 
     def create(self, spec: MachineSpec) -> None:
         threading.Event().wait()

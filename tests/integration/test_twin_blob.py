@@ -18,15 +18,15 @@ import pytest
 from services import INSTALLED
 from stoker.errors import AzuriteMissing
 from stoker.stores import Store
-from stoker.stores.azure.containers import Account as Containers
+from stoker.stores.azure.containers import BlobContainers
 from stoker.stores.azure.rights import account_sas
 from stoker.stores.credential import Credential
 from stoker.stores.kinds import locate
 from stoker.stores.opening import open_store
-from stoker.twin import statefile
+from stoker.twin import state
 from stoker.twin.access import tokens
-from stoker.twin.blob.service import Account, BlobService
-from stoker.twin.state import Cloud
+from stoker.twin.blob.service import BlobService, StorageAccount
+from stoker.twin.state import CloudState
 from stoker.twin.time.weather import Weather
 
 pytestmark = [pytest.mark.timeout(120)]
@@ -91,26 +91,26 @@ def test_killed_it_is_started_again(services: Callable[[], BlobService]) -> None
 
 def test_accounts_of_resource_manager_are_served_with_their_containers(services: Callable[[], BlobService]) -> None:
     service = services()
-    accounts: dict[str, Account] = {}
+    accounts: dict[str, StorageAccount] = {}
     service.attend(lambda: accounts, lambda: None)
     key = base64.b64encode(b"k" * 64).decode()
-    accounts = {"team1": Account((key,), frozenset(("models",)))}
+    accounts = {"team1": StorageAccount((key,), frozenset(("models",)))}
     wait_for(lambda: service.running and "team1" in service._served, "the account")
     place = locate(f"{service.place.endpoint}/team1/any")
-    made = Containers(place, lambda: (account_sas(place, key, 3600), {}))
+    made = BlobContainers(place, lambda: (account_sas(place, key, 3600), {}))
     assert list(made.list("")) == ["models"]
 
 
 def test_a_login_does_with_blobs_what_its_role_says(services: Callable[[], BlobService]) -> None:
-    cloud, other = statefile.fresh(Weather()), statefile.fresh(Weather())
+    cloud, other = state.fresh(Weather()), state.fresh(Weather())
     service = services()
     key = base64.b64encode(b"k" * 64).decode()
     people = {"writer": True, "reader": False}
-    accounts = {"team1": Account((key,), frozenset(("models",)), people, cloud.key)}
+    accounts = {"team1": StorageAccount((key,), frozenset(("models",)), people, cloud.key)}
     service.attend(lambda: accounts, lambda: None)
     wait_for(lambda: service.running and "team1" in service._served, "the account")
 
-    def ask(method: str, path: str, who: str, issuer: Cloud = cloud) -> int:
+    def ask(method: str, path: str, who: str, issuer: CloudState = cloud) -> int:
         token = tokens.issue(issuer, "client", who, "https://storage.azure.com", time.time())["access_token"]
         headers = {"Authorization": f"Bearer {token}", "x-ms-version": "2021-12-02", "x-ms-blob-type": "BlockBlob"}
         connection = HTTPConnection("127.0.0.1", service.place.port, timeout=10)
@@ -129,14 +129,14 @@ def test_a_login_does_with_blobs_what_its_role_says(services: Callable[[], BlobS
 def test_blobs_of_an_account_that_was_deleted_are_gone(services: Callable[[], BlobService]) -> None:
     service = services()
     key = base64.b64encode(b"k" * 64).decode()
-    accounts = {"team1": Account((key,), frozenset(("models",)))}
+    accounts = {"team1": StorageAccount((key,), frozenset(("models",)))}
     service.attend(lambda: accounts, lambda: None)
     wait_for(lambda: service.running and "team1" in service._served, "the account")
     url, credential = f"{service.place.endpoint}/team1/models", Credential("account-key", {"key": key})
     open_store(url, credential).put("data/x", b"?")
     accounts = {}
     wait_for(lambda: "team1" not in service._served, "its end")
-    accounts = {"team1": Account((key,), frozenset(("models",)))}
+    accounts = {"team1": StorageAccount((key,), frozenset(("models",)))}
     wait_for(lambda: "team1" in service._served, "the account again")
     assert list(open_store(url, credential).list("")) == []
 

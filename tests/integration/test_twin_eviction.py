@@ -1,4 +1,4 @@
-"""A spot VM of the twin, spoken to as Azure is: told of its eviction, taken, and started again from its disk."""
+"""A spot VM of the twin, used like Azure: it gets an eviction notice, is evicted, and started again from its disk."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from urllib.request import Request, urlopen
 import pytest
 
 from stoker.twin.machines.opening import open_machines
-from stoker.twin.twin import Address, Twin
+from stoker.twin.twin import Twin, TwinAddress
 from stoker.twin.web import tls
 
 KINDS = ["walled", "plain"]
 COMPUTE = "2024-07-01"
 NETWORK = "2024-05-01"
-# Counts its boots on its disk, and writes down the first eviction that it is told of.
+# Counts its boots on its disk, and records the first eviction notice.
 WITNESS = """\
 import json, time, urllib.request
 from pathlib import Path
@@ -62,9 +62,9 @@ CUSTOM_DATA = "#cloud-config\n" + json.dumps(
 
 
 class Azure:
-    """The few requests that this story needs, made as any client of Azure makes them."""
+    """The few requests that this story needs, sent like any Azure client."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: TwinAddress) -> None:
         self._url = address.url
         self._context = ssl.create_default_context(cafile=address.authority)
         self._group = f"/subscriptions/{address.subscription}/resourceGroups/g"
@@ -192,7 +192,7 @@ def twin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Twin]:
     running.close()
 
 
-def test_an_evicted_machine_is_told_then_taken_then_boots_again_with_its_disk(twin: Twin) -> None:
+def test_a_machine_gets_a_notice_is_evicted_and_boots_again_with_its_disk(twin: Twin) -> None:
     azure = Azure(twin.address)
     azure.make_vm()
     until(lambda: azure.run("cat /var/lib/witness/boots 2>/dev/null") == "boot\n")
@@ -234,14 +234,14 @@ class Program:
         self.home = home
         self._child: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> Address:
+    def start(self) -> TwinAddress:
         environment = {**os.environ, "STOKER_HOME": str(self.home)}
         with (self.home / "log").open("ab") as log:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "stoker.twin"], env=environment, stdout=log, stderr=log
             )
         told = until(self._told)
-        return Address(**{one.name: told[one.name] for one in fields(Address)})
+        return TwinAddress(**{one.name: told[one.name] for one in fields(TwinAddress)})
 
     def _told(self) -> dict[str, Any] | None:
         assert self._child and self._child.poll() is None, (self.home / "log").read_text()
@@ -268,7 +268,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
     left.close()
 
 
-def test_a_machine_goes_on_while_its_cloud_is_killed_and_comes_back(program: Program) -> None:
+def test_a_machine_continues_while_its_cloud_is_killed_and_comes_back(program: Program) -> None:
     azure = Azure(program.start())
     azure.make_vm()
     booted = "stat -c %y /run/twin/init.sock"

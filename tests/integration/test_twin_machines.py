@@ -89,7 +89,7 @@ class World:
         until(lambda: self.run("journalctl -u demo").count("up hello") >= times)
 
     def ask(self, target: str, name: str = "vm", options: str = "") -> Any:
-        """What the metadata service says to a process inside."""
+        """The metadata service's response to a process inside."""
         script = f'curl -s -H Metadata:true {options} "$HOST/metadata/{target}"'
         host = "HOST=${AZURE_POD_IDENTITY_AUTHORITY_HOST:-http://169.254.169.254}"
         return json.loads(self.run(f"{host}\n{script}", name) or "null")
@@ -147,7 +147,7 @@ def processes_about(text: str) -> list[int]:
 
 
 def serve(world: World, name: str) -> None:
-    """Whoever asks the machine hears its name."""
+    """Every client of the machine receives its name."""
     here = f"mkdir -p /srv/site; cd /srv/site; echo {name} > name"
     world.run(f"{here}; (python3 -m http.server 8000 >/dev/null 2>&1 &)", name)
 
@@ -171,7 +171,7 @@ def assert_nothing_is_left(world: World, namespaces: set[str]) -> None:
     assert [path.name for path in world.folder.iterdir()] == ["lock"]
     assert processes_about(str(world.folder)) == []
     assert str(world.folder) not in Path("/proc/self/mountinfo").read_text()
-    # The kernel gives the number of a namespace that is gone to the next one, which a test beside this may make.
+    # The kernel reuses the number of a deleted namespace, and a concurrent test may create one.
     assert until(lambda: not namespaces & namespaces_in_use())
 
 
@@ -283,7 +283,7 @@ def test_a_machine_that_reboots_itself_stays_on(world: World) -> None:
     assert world.machines.alive("vm")
 
 
-def test_a_bad_entry_of_cloud_init_is_an_error_in_words_and_the_rest_is_done(world: World) -> None:
+def test_a_bad_entry_of_cloud_init_is_an_error_with_a_message_and_the_rest_is_done(world: World) -> None:
     files = "write_files: [{path: /opt/demo/a, content: x}, {path: /opt/demo/a/b, content: x}]"
     world.create(data=f"#cloud-config\n{files}\nruncmd: [touch /var/lib/done, 'exit 7']\n")
     code, out, err = world.machines.run_command("vm", "cloud-init status --wait; test -f /var/lib/done", 30)
@@ -414,7 +414,7 @@ def test_users_are_made_with_their_keys(walled: World) -> None:
 
 def test_the_hosts_homes_and_work_folders_are_not_in_a_machine(walled: World, tmp_path: Path) -> None:
     walled.create()
-    shown = Path(sys.prefix).parts[2]  # this Python is there, wherever it lies
+    shown = Path(sys.prefix).parts[2]  # this Python is visible, wherever it is
     assert set(walled.run("ls -A /home /tmp /mnt /srv | grep -v :").split()) <= {shown}
     for hidden in (tmp_path, Path(__file__), Path.home() / ".cache", Path.home() / ".stoker"):
         assert walled.machines.run_command("vm", f"test -e {hidden}", 10)[0] == 1
@@ -483,7 +483,7 @@ def test_machines_outlive_a_killed_twin_and_the_next_one_has_them(world: World) 
 
 
 def boots(world: World, name: str) -> bool:
-    """It may just be going down with the twin that made it; then it is started again."""
+    """It may just be shutting down with its twin; then it is started again."""
     world.machines.start(name)
     try:
         return "run\n" in world.machines.run_command(name, "cloud-init status --wait >&2; cat /var/lib/runs", 5)[1]
@@ -515,15 +515,15 @@ def test_a_twin_that_ends_lets_go_of_its_machines_and_the_next_in_the_same_proce
 
 
 def test_two_twins_cannot_have_the_same_machines(world: World) -> None:
-    with pytest.raises(TwinFailed, match="belong to a twin that runs"):
+    with pytest.raises(TwinFailed, match="a running twin uses the machines"):
         world.open()
 
 
-def test_walls_are_taken_where_they_are_allowed_and_refused_in_words_where_not(tmp_path: Path) -> None:
+def test_walls_are_taken_where_they_are_allowed_and_refused_with_a_message_where_not(tmp_path: Path) -> None:
     assert why_no_walls(tmp_path) == ""
     script = (
         "import os\nfrom pathlib import Path\nfrom stoker.twin.machines.opening import why_no_walls\n"
         "os.seteuid(65534)\nprint(why_no_walls(Path('/')))"
     )
     words = [sys.executable, "-c", script]
-    assert subprocess.run(words, capture_output=True, text=True).stdout == "you are not root\n"
+    assert subprocess.run(words, capture_output=True, text=True).stdout == "root is required\n"

@@ -211,7 +211,7 @@ def lose_the_machine(shell: Shell, attempt: int, notice: str) -> None:
 @pytest.mark.heavy
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_an_unchanged_script_goes_on_from_its_last_checkpoint(
+def test_an_unchanged_script_resumes_from_its_last_checkpoint(
     shell: Shell, name: str, undisturbed: dict[str, float]
 ) -> None:
     """The end is that of a run nobody disturbed."""
@@ -247,7 +247,10 @@ USES_IT = 'first = len(list(Path("checkpoints").glob("epoch-*.pt")))'
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("where", ["first = 0", USES_IT], ids=["begins again", "resumes"])
+@pytest.mark.parametrize(
+    "where",
+    [pytest.param("first = 0", id="begins again"), pytest.param(USES_IT, id="resumes", marks=pytest.mark.heavy)],
+)
 def test_what_a_script_repeats_counts_as_redone_whatever_its_checkpoint_says(shell: Shell, where: str) -> None:
     shell.write("train.py", FORGETFUL.replace("WHERE", where))
     shell.job("python train.py", env=ONE_THREAD)
@@ -266,4 +269,4 @@ def test_what_a_script_repeats_counts_as_redone_whatever_its_checkpoint_says(she
         assert taken["again"] == "epoch 0"
         assert redone >= 7 * 0.4, "all that it had done"
         assert float(first["useful"]["seconds"]) == 0.0
-        assert "the script began again at epoch 0" in shell.stoker("explain", "job-1").stdout
+        assert "the script started over at epoch 0" in shell.stoker("explain", "job-1").stdout

@@ -23,7 +23,7 @@ SECRET = "hunter2-hunter2"
 
 
 class Visitor:
-    """The server's part: wishes for commands, and reads what the agent says of them."""
+    """The server's part: requests commands, and reads the agent's reports about them."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -88,7 +88,7 @@ def test_a_command_is_ended_when_nobody_wishes_for_it_and_killed_if_it_does_not_
     eventually(lambda: visitor.said("heeds") == visitor.said("deaf") == b"begun\n", "what they say while they run")
     assert visitor.said("heeds", "end.json") == b""
     visitor.wish()
-    assert visitor.end("heeds") == VisitEnd(9, "it was ended")
+    assert visitor.end("heeds") == VisitEnd(9, "the visit was ended")
     assert visitor.said("heeds") == b"begun\nbye\n"
     assert visitor.end("deaf").exit_code == 137
     assert node.report().phase is Phase.RUNNING, "the script has not noticed"
@@ -96,7 +96,7 @@ def test_a_command_is_ended_when_nobody_wishes_for_it_and_killed_if_it_does_not_
     node.finish(agent)
 
 
-def test_the_end_of_the_script_ends_the_command_and_the_run_is_none_the_worse(node: Node, visitor: Visitor) -> None:
+def test_the_end_of_the_script_ends_the_command_and_the_run_is_not_affected(node: Node, visitor: Visitor) -> None:
     agent = begin(node, "import os, time; print('here', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)")
     visitor.wish(one=("sh", "-c", "touch go; sleep 600"))
     assert visitor.end("one").message == "the script has ended"
@@ -105,7 +105,7 @@ def test_the_end_of_the_script_ends_the_command_and_the_run_is_none_the_worse(no
     assert node.events("left-behind") == []
 
 
-def test_a_kept_node_lets_people_in_after_the_failure_until_it_is_told_to_end(node: Node, visitor: Visitor) -> None:
+def test_a_kept_node_lets_people_in_after_the_failure_until_it_is_asked_to_stop(node: Node, visitor: Visitor) -> None:
     agent = begin(
         node, "print('here', flush=True); open('clue', 'w').write('x is nan'); raise SystemExit(3)", keep_failed="10m"
     )
@@ -144,7 +144,7 @@ def test_exec_shows_both_streams_passes_the_exit_code_and_ends_with_whoever_list
         assert visit.stdout and visit.stdout.readline() == "begun\n"
         visit.send_signal(signal.SIGINT)
         out, err = visit.communicate(timeout=30)
-    assert (visit.returncode, out, err) == (9, "bye\n", "stoker: it was ended\n")
+    assert (visit.returncode, out, err) == (9, "bye\n", "stoker: the visit was ended\n")
     with shell.start("exec", name, "--", "sh", "-c", "echo $$; sleep 600") as visit:
         assert visit.stdout
         pid = int(visit.stdout.readline())

@@ -22,7 +22,7 @@ ACCOUNT = {"subscription": "s1", "workspace": "vision-team", "regions": ["westeu
 
 
 def hand_over(shell: Shell, name: str = "vision-team", *, account: dict[str, Any] | None = None) -> Path:
-    """The file of a team whose store is a folder, so that no cloud is needed; nobody asks the account for anything."""
+    """The file of a team whose store is a folder, so that no cloud is needed; no request is sent to the account."""
     place = shell.folder / f"{name}-store"
     place.mkdir(exist_ok=True)
     store = TeamStore(name, f"file://{place}", "none")
@@ -64,7 +64,7 @@ def test_what_was_written_by_hand_gives_way_under_another_name(shell: Shell) -> 
     mine = {"subscription": "mine", "workspace": "own"}
     (shell.home / "azure.json").write_text(json.dumps(mine))
     told = use(shell, hand_over(shell))
-    assert f"what was there before is now {shell.home / 'azure.json.before'}" in told.stderr
+    assert f"renamed the previous one to {shell.home / 'azure.json.before'}" in told.stderr
     assert json.loads((shell.home / "azure.json.before").read_text()) == mine
     assert account_of(shell) == ACCOUNT
 
@@ -95,7 +95,7 @@ def test_another_account_has_to_wait_for_runs_that_are_live_on_this_one(shell: S
     shell.job("sleep 100")
     shell.stoker("run", "--detach", "--name", "waiting")
     workspaces, team = Workspaces(from_environment(shell.environ)), Handover("vision-team", {"local": ACCOUNT})
-    with pytest.raises(Conflict, match="waiting is under way: in another workspace its machine would be out of sight"):
+    with pytest.raises(Conflict, match="waiting is active: another workspace could not see its machine"):
         workspaces.use(team)
     assert not (shell.home / "local.json").exists()
     shell.stoker("cancel", "waiting", "--yes", code=None)

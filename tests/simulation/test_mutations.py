@@ -1,4 +1,4 @@
-"""The simulation finds what it is there to find: each safeguard that is taken out breaks its promise."""
+"""The simulation finds what it should: each removed safeguard breaks its promise."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from stoker.engine.money import fuse
 from stoker.model import checkpoint
 from stoker.testing.world.agent import Agent
 from stoker.testing.world.drawing import stormy
-from stoker.testing.world.server import Server
+from stoker.testing.world.server import WorldServer
 from stoker.testing.world.shrinking import broken, shrunk, story
 
 WORLDS = 2_500  # about as many as the short form goes through
@@ -38,19 +38,19 @@ def without_reserve(patch: pytest.MonkeyPatch) -> None:
 
 
 def acting_before_saving(patch: pytest.MonkeyPatch) -> None:
-    def carry_out(server: Server, decisions: Any, sights: Any) -> bool:
+    def carry_out(server: WorldServer, decisions: Any, sights: Any) -> bool:
         actions = [action for decision in decisions for action in decision.actions]
         server._act([*actions, *server._leftovers(sights)])
         return server._save(decisions)
 
-    patch.setattr(Server, "_carry_out", carry_out)
+    patch.setattr(WorldServer, "_carry_out", carry_out)
 
 
 def blaming_nodes_for_their_store(patch: pytest.MonkeyPatch) -> None:
-    def silent_s(server: Server, since: float | None) -> float:
+    def silent_s(server: WorldServer, since: float | None) -> float:
         return 0.0 if since is None else server._timeline.now - max(since, server._since)
 
-    patch.setattr(Server, "_silent_s", silent_s)
+    patch.setattr(WorldServer, "_silent_s", silent_s)
 
 
 @pytest.mark.parametrize(

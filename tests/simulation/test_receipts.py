@@ -1,4 +1,4 @@
-"""Whatever weather a run has lived through, its receipt adds up, its costs are the same, and it can be told."""
+"""Whatever a run has lived through, its receipt adds up, its costs are the same, and it can be explained."""
 
 from __future__ import annotations
 

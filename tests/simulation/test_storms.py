@@ -8,7 +8,7 @@ from stoker.model.job.job import Job, Spot
 from stoker.model.run.run import RunState
 from stoker.testing.world.__main__ import described
 from stoker.testing.world.drawing import away, calm, stormy
-from stoker.testing.world.scenario import Fault, Mishap, Place, Plan, Scenario
+from stoker.testing.world.scenario import MarketPlace, Mishap, MishapKind, RunPlan, Scenario
 from stoker.testing.world.shrinking import broken, shrunk, story
 from stoker.testing.world.world import World
 
@@ -58,12 +58,12 @@ def test_every_promise_is_kept_for_thousands_of_lives_without_a_server(block: in
         assert found is None, f"{found}: python -m stoker.testing.world {seed} --away"
 
 
-def test_a_run_of_hours_ends_while_nobody_is_there_though_its_machine_is_evicted_twice() -> None:
+def test_a_run_of_hours_ends_without_a_server_although_its_machine_is_evicted_twice() -> None:
     job = Job(name="ants", run="true", on="cloud", spot=Spot())
-    evictions = (Mishap(3600.0, Fault.EVICTION), Mishap(7200.0, Fault.EVICTION, seconds=30.0))
-    absent = Mishap(600.0, Fault.CRASH, seconds=20 * 3600.0)
-    place = Place("here", Decimal("0.10"), spot=True)
-    scenario = Scenario(1, (Plan(job, work_s=4 * 3600.0),), (absent, *evictions), (place,), restore_s=300.0)
+    evictions = (Mishap(3600.0, MishapKind.EVICTION), Mishap(7200.0, MishapKind.EVICTION, seconds=30.0))
+    absent = Mishap(600.0, MishapKind.CRASH, seconds=20 * 3600.0)
+    place = MarketPlace("here", Decimal("0.10"), spot=True)
+    scenario = Scenario(1, (RunPlan(job, work_s=4 * 3600.0),), (absent, *evictions), (place,), restore_s=300.0)
     world = World(scenario).live()
     (run,) = world.server.saved.values()
     assert (run.state, len(run.attempts)) == (RunState.SUCCEEDED, 1)
@@ -75,9 +75,9 @@ def test_a_run_of_hours_ends_while_nobody_is_there_though_its_machine_is_evicted
 
 @pytest.mark.parametrize("seed", [1_447, 2_471, 1_601_899, 2_201_663, 2_301_522, 2_501_621, 2_801_725])
 def test_worlds_that_once_broke_a_promise_keep_it(seed: int) -> None:
-    """Machines that nobody can reach beside those that go on, prices that change for runs that are over, and machines
-    that left by their own fuse before they had said a word; a machine that started while
-    nobody could look, and one asked for ahead whose orders could not be written at first."""
+    """Unreachable machines next to those that continue, prices that change for ended runs, machines that were removed
+    by their own budget limit before their first report; a machine that started while nobody could look, and one
+    requested in advance whose orders could not be written at first."""
     assert broken(stormy(seed)) is None
 
 
@@ -94,7 +94,7 @@ def test_the_same_seed_gives_the_same_story() -> None:
 
 
 def test_every_fault_is_drawn() -> None:
-    def faults(scenario: Scenario) -> set[Fault]:
+    def faults(scenario: Scenario) -> set[MishapKind]:
         return {mishap.fault for mishap in scenario.mishaps}
 
-    assert set().union(*(faults(stormy(seed)) for seed in range(200))) == set(Fault)
+    assert set().union(*(faults(stormy(seed)) for seed in range(200))) == set(MishapKind)

@@ -1,4 +1,4 @@
-"""Facts to decide about, made with as few words as possible."""
+"""Facts to decide about, built concisely."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

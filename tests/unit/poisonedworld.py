@@ -1,4 +1,4 @@
-"""A server without an API, beside runs whose nodes say anything: all of it is real, but for the machines."""
+"""A server without an API, with runs whose nodes report anything: all of it is real, except for the machines."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from stoker.model.run.run import Run
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
 from stoker.server.records.database import Database
-from stoker.server.records.recorder import Recorder, Signing
-from stoker.server.records.storetable import StoreTable
+from stoker.server.records.recorder import FactsRecorder, Signing
+from stoker.server.records.tables import StoreTable
 from stoker.server.rounds.leases import Leases
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.limits import LimitBook
@@ -31,7 +31,7 @@ from stoker.server.rounds.performer import Performer
 from stoker.server.rounds.reconciler import Reconciler
 from stoker.server.stores.accesses import Accesses
 from stoker.server.stores.keychain import Vault, open_keychain
-from stoker.server.stores.stores import Stores
+from stoker.server.stores.stores import StoreDirectory
 from stoker.server.visits.wishes import Visits
 from stoker.testing.fake_provider import FakeProvider
 
@@ -64,7 +64,7 @@ class Away(FakeProvider):
 
 
 class HandClock(Clock):
-    """Goes on when it is told to."""
+    """Moves on demand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class World:
     def __init__(self, root: Path) -> None:
         self.database = Database.open(root / "stoker.db")
         keychain = open_keychain(root / "credentials.json", "file")
-        self.stores = Stores(Home(root), StoreTable(self.database.engine, root / "stores.json"), keychain)
+        self.stores = StoreDirectory(Home(root), StoreTable(self.database.engine, root / "stores.json"), keychain)
         self.provider, self.clock = Roomy(), HandClock()
         self.providers = {"local": self.provider, "away": Away()}
         self.limits = LimitBook(self.database)
@@ -92,7 +92,7 @@ class World:
     def assemble(self) -> None:
         """Within a running loop."""
         self.limits._past.clear()  # of ten thousand stories before this one
-        self.ledger = Ledger(self.database, Recorder(self.stores, Signing(self._keychain)))
+        self.ledger = Ledger(self.database, FactsRecorder(self.stores, Signing(self._keychain)))
         self.ledger.closed = self.limits.closed
         accesses = Accesses(self.stores, self._keychain, self.clock)
         leases = Leases(self.providers, self.stores, accesses, self.clock)

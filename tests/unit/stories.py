@@ -1,4 +1,4 @@
-"""Lives of runs, told by hand: what each attempt did with its node, in seconds, and what that cost."""
+"""Lives of runs, written by hand: what each attempt did with its node, in seconds, and what that cost."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
+from stoker.engine.money.meter import spent
 from stoker.model.job.job import Job
 from stoker.model.node.node import Offer
 from stoker.model.node.orders import Notice
 from stoker.model.run.money import Spell
+from stoker.model.run.receipt import Receipt
 from stoker.model.run.report import Climb, Effort, Kept, Outcome, Phase
 from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
@@ -44,7 +48,7 @@ class Told:
     blocked: float = 0.0
     waited: float = 0.0
     climbs: tuple[Climb, ...] = ()  # what its script showed of its progress
-    unheard: float = 0.0  # from its last word to being missed
+    unheard: float = 0.0  # from its last report to being missed
     price: Decimal = PRICE
     place: str = "eastus"
     on_demand: Decimal | None = Decimal("18.00")
@@ -62,7 +66,7 @@ class Told:
 
 
 def story(*told: Told, state: RunState = RunState.SUCCEEDED, **facts: Any) -> Run:
-    """Each attempt goes on from the newest checkpoint of those before it, unless its facts say otherwise."""
+    """Each attempt resumes from the newest checkpoint of those before it, unless its facts say otherwise."""
     run_id, attempts, spells = "0123456789ab", [], []
     newest: Kept | None = None
     for number, one in enumerate(told, 1):
@@ -143,3 +147,18 @@ def _attempt(number: int, key: str, one: Told, newest: Kept | None) -> Attempt:
         }
         | one.facts
     )
+
+
+def seconds(of: Receipt) -> dict[str, float]:
+    return {part: float(share.seconds) for part, share in of.parts.items() if share.seconds}
+
+
+def adds_up(of: Receipt, run: Run) -> None:
+    assert of.usd == spent(run, of.as_of)
+    assert sum((stay.whole.usd for stay in of.stays), Decimal(0)) == of.usd
+    assert sum((stay.whole.seconds for stay in of.stays), Decimal(0)) == of.seconds
+    assert all(share.seconds >= 0 and share.usd >= 0 for stay in of.stays for share in stay.parts.values())
+    for stay in of.stays:
+        spells = [one for one in run.spells if one.key == f"{run.id}-{stay.attempt}"]
+        billed = sum((max(((one.until or of.as_of) - one.since).total_seconds(), 0.0) for one in spells), 0.0)
+        assert float(stay.whole.seconds) == pytest.approx(billed, abs=1e-6) or not run.spells

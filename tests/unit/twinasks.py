@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from stoker.twin import ids, statefile
+from stoker.twin import ids, state
 from stoker.twin.arm.requests import dispatch, versions
-from stoker.twin.arm.requests.ask import Answer, Ask
-from stoker.twin.state import Cloud, Instance
+from stoker.twin.arm.requests.ask import ArmAnswer, Ask
+from stoker.twin.state import CloudState, Instance
 from stoker.twin.time import passing
 from stoker.twin.time.weather import Weather
 
@@ -34,14 +34,14 @@ class Asker:
     """One caller after another; `now` moves by `pass_time`, which also does the chores that are waiting."""
 
     def __init__(self, weather: Weather | None = None) -> None:
-        self.cloud: Cloud = statefile.fresh(weather or Weather())
+        self.cloud: CloudState = state.fresh(weather or Weather())
         self.now = 0.0
         self.done: list[tuple[str, str]] = []  # the verb and VM of every chore
         self.claims: Mapping[str, Any] = {"appid": self.cloud.admin, "oid": "owner"}
 
     def ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, subscription: str = "", **query: str
-    ) -> Answer:
+    ) -> ArmAnswer:
         """`path` below the subscription. What is refused is raised, and changes nothing."""
         whole = f"/subscriptions/{subscription or self.cloud.subscription}{path}"
         self.cloud = replace(self.cloud, requests=self.cloud.requests + 1, now=self.now)
@@ -65,7 +65,7 @@ class Asker:
                 self.cloud = passing.performed(self.cloud, chore.id, result, "")
         self.cloud = passing.advance(self.cloud, self.now, wall)
 
-    def group(self, name: str = GROUP, **tags: str) -> Answer:
+    def group(self, name: str = GROUP, **tags: str) -> ArmAnswer:
         return self.ask("PUT", f"/resourceGroups/{name}", {"location": REGION, "tags": tags})
 
     def network(self) -> str:
@@ -80,7 +80,7 @@ class Asker:
         answer = self.ask("PUT", f"{self.inside('Microsoft.Network/virtualNetworks')}/net", body)
         return str(answer.body["properties"]["subnets"][0]["id"])
 
-    def vm(self, name: str = "vm", **changes: Any) -> Answer:
+    def vm(self, name: str = "vm", **changes: Any) -> ArmAnswer:
         return self.ask("PUT", self.path(name), self.vm_body(name, **changes))
 
     def ready_vm(self, name: str = "vm", **changes: Any) -> Instance:
@@ -135,5 +135,5 @@ class Asker:
         return str(self.instance(name).power)
 
     def kinds(self) -> list[str]:
-        """What there is, by the last word of its kind."""
+        """The existing resources, by the last word of their kind."""
         return sorted(one.kind.rsplit("/", 1)[-1] for one in self.cloud.resources.values())

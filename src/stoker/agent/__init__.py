@@ -1,1 +1,1 @@
-"""What runs on a node: standard library only, packed as one zipapp. Knows its orders and the store, no server."""
+"""What runs on a node: standard library only, packed as one zipapp. It talks to the store, never to the server."""

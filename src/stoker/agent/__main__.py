@@ -1,4 +1,4 @@
-"""`python -I -S agent.pyz run|stand-by|end …`. The arguments are read by hand: argparse would take longer."""
+"""`python -I -S agent.pyz run|stand-by|end …`. Arguments are parsed by hand: importing argparse takes longer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stoker.agent.attempt.beginning import carry_out
-from stoker.agent.machine.machine import DRIVER_S, Machine, NodeFolder
+from stoker.agent.machine.machine import DRIVER_S, NodeFolder, NodeMachine
 from stoker.agent.processes.family import MARK
 from stoker.agent.processes.orphans import end
 from stoker.files.lock import claim
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
-    """One attempt, from its orders to its last report."""
+    """Runs one attempt, from its orders to its final report."""
     variables = {**variables, **_handed_over(options.get("--variables-fd"))}
     folder = NodeFolder(Path(options["--folder"]).absolute(), _private(options))
     _keep_files_private()
@@ -81,7 +81,7 @@ def run(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
     store = _store(options, variables, folder)
     environments = Path(options["--environments"]).absolute()
     given = _without_access(variables)
-    machine = Machine(
+    machine = NodeMachine(
         folder,
         environments,
         options.get("--uv", ""),
@@ -99,7 +99,7 @@ def run(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
 
 
 def _handed_over(fd: str | None) -> dict[str, str]:
-    """Variables that came by a file which has no name: a script can read the environment its agent was started with."""
+    """Variables from an unnamed file: a script could read the environment that its agent was started with."""
     if fd is None:
         return {}
     with os.fdopen(int(fd), "rb") as file:
@@ -111,7 +111,7 @@ def _handed_over(fd: str | None) -> dict[str, str]:
 def _store(options: Mapping[str, str], variables: Mapping[str, str], folder: NodeFolder) -> Store:
     if not variables.get("STOKER_ACCESS"):
         return FolderStore.from_url(options["--store"])
-    from stoker.agent.machine.renewal import RenewedStore  # whoever has a folder needs no HTTP
+    from stoker.agent.machine.renewal import RenewedStore  # a folder needs no HTTP
     from stoker.stores.access import Access
 
     access = Access.from_text(variables["STOKER_ACCESS"])
@@ -121,14 +121,14 @@ def _store(options: Mapping[str, str], variables: Mapping[str, str], folder: Nod
 
 
 def _without_access(variables: Mapping[str, str]) -> dict[str, str]:
-    """What scripts may see, and whatever is started for them."""
+    """The variables that scripts and their child processes may see."""
     for name in ("STOKER_ACCESS", "STOKER_SEAL"):
         os.environ.pop(name, None)
     return {name: value for name, value in variables.items() if name not in ("STOKER_ACCESS", "STOKER_SEAL")}
 
 
 def _live(config: Path) -> int:
-    import subprocess  # here, with the rest, because only a machine that costs money needs them
+    import subprocess  # here, with the rest, because only a VM that is billed needs them
 
     from stoker.agent.machine.tenant import Tenancy, Tenant
 
@@ -151,7 +151,7 @@ def _live(config: Path) -> int:
 
 
 def _relay() -> int:
-    """Its files come from whoever starts it: the terminal, the log, and where people come in."""
+    """Its file descriptors come from its parent: the terminal, the log, and the socket for visitors."""
     import socket  # here, because few scripts have a terminal
 
     from stoker.agent.visits.terminal import relay
@@ -164,7 +164,8 @@ def _private(options: Mapping[str, str]) -> Path | None:
 
 
 def _enter(arguments: list[str]) -> int:
-    """With `--config`, that of a machine's tenant, what it hands to the agent is starred out in what is printed."""
+    """With `--config`, the file of the VM's tenant, the secrets that it passes to the agent are masked in the
+    output."""
     from stoker.agent.visits.enter import enter, refuse  # here, because only people need it
 
     end = arguments.index("--") if "--" in arguments else len(arguments)
@@ -172,17 +173,21 @@ def _enter(arguments: list[str]) -> int:
     secrets: list[str] = []
     if "--config" in options:
         from stoker.agent.machine.tenant import Tenancy
+        from stoker.errors import NoCipher
 
         first = Tenancy.read(Path(options["--config"]))
-        newest = first.newest(_read_only(first)) if first.sealed else first
+        try:
+            newest = first.newest(_read_only(first)) if first.sealed else first
+        except NoCipher as error:
+            return refuse(error.message)
         if newest.sealed:
-            return refuse("the store does not say what has to be starred out on this machine")
+            return refuse("the store does not say which values to mask on this VM")
         secrets = [*first.variables.values(), *newest.variables.values()]
     return enter(NodeFolder(Path(options["--folder"])), words, os.environ, secrets)
 
 
 def _read_only(tenancy: Tenancy) -> Store:
-    """The store as this machine may read it now: with the newest access that its tenant has, or with its first."""
+    """The store with read access: by the newest token of this VM's tenant, or its first."""
     from stoker.stores.access import Access
     from stoker.stores.opening import open_access
 
@@ -192,7 +197,7 @@ def _read_only(tenancy: Tenancy) -> Store:
 
 
 def _stand_by(fd: int) -> int:
-    import socket  # here, because agents that are started one by one have no use for it
+    import socket  # here, because agents that are started one by one do not need it
 
     from stoker.agent.processes.standby import stand_by
 
@@ -207,12 +212,12 @@ def _run_with(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
 
 
 def _library() -> Path:
-    """What scripts import stoker from: the zipapp that this runs from, or the folder of the sources."""
+    """Where scripts import stoker from: the zipapp that this runs from, or the source folder."""
     return Path(__file__).absolute().parents[2]
 
 
 def _keep_files_private() -> None:
-    """Whatever the starter left open, the lock above all, stays with the agent: no rank inherits it."""
+    """No rank inherits a file descriptor of the agent, above all not its lock."""
     for name in os.listdir("/dev/fd"):  # noqa: PTH208  # names are all that is wanted
         with suppress(OSError):
             if int(name) > 2:
@@ -220,7 +225,7 @@ def _keep_files_private() -> None:
 
 
 def _lock(folder: NodeFolder, inherited: str | None) -> bool:
-    """Holds the node's lock for the life of this process, never longer: no child inherits it."""
+    """Holds the node's lock for the life of this process and no longer: no child inherits it."""
     if inherited is not None:
         return True
     folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -228,7 +233,7 @@ def _lock(folder: NodeFolder, inherited: str | None) -> bool:
 
 
 def _speak_to(log: Path) -> None:
-    """Tracebacks of bugs go to the agent's own log, whatever its starter gave it as stderr."""
+    """Tracebacks of bugs go to the agent's own log, whatever stderr is."""
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for standard, own in enumerate((os.open(os.devnull, os.O_RDONLY), fd, fd)):

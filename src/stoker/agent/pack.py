@@ -6,17 +6,17 @@ import hashlib
 import importlib.util
 import json
 import marshal
-import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import stoker
 from stoker.errors import StokerError
+from stoker.files.whole import replacing
 from stoker.stores.kinds import CARRIED, kinds
 
 PACKAGES = ("agent", "checkpoint", "client", "files", "model", "notebooks", "stores")
-# What runs before the script does.
+# Runs before the script does.
 COMPILED = ("agent", "checkpoint", "errors.py", "files", "model", "providers", "stores", "__init__.py")
 _MAIN = b"""import gc
 
@@ -30,17 +30,16 @@ _UNCHECKED = (0b01).to_bytes(4, "little")  # bytecode found by the hash of its s
 
 
 def pack(into: Path, plugins: Sequence[str] = ()) -> Path:
-    """Writes `agent-<hash of the code>.pyz` into the folder where it is not there yet, and returns its path. `plugins`
-    are modules of providers that go with it, see `cloud.py`; of the packages they are in, the names alone."""
+    """Writes `agent-<hash of the code>.pyz` into the folder unless it exists, and returns its path. `plugins` are
+    modules of providers to include, see `cloud.py`; of their packages only the names are included."""
     files = _sources(Path(stoker.__file__).parent)
     for name in plugins:
-        files |= _plugin(name)
+        files = _shipped(name) | files
     path = into / f"agent-{_hash(files)}.pyz"
     if not path.exists():
         into.mkdir(parents=True, exist_ok=True)
-        part = into / f".part-{os.getpid()}-{os.urandom(4).hex()}"
-        _write(part, files)
-        part.replace(path)
+        with replacing(path) as part:
+            _write(part, files)
     return path
 
 
@@ -53,42 +52,31 @@ def _sources(root: Path) -> dict[str, bytes]:
 
 
 def _of_server() -> tuple[str, ...]:
-    """What a node never needs: the library behind object stores, and all of a kind but what `_with_kinds` adds."""
+    """What a node never needs: the server's libraries, and everything of a store kind but what `_with_kinds` adds."""
     packages = {type(kind).__module__.rpartition(".")[0] for kind in kinds().values()}
-    return ("stoker/stores/objects/library.py", *(f"{one.replace('.', '/')}/" for one in packages if one))
+    libraries = ("stoker/stores/objects/library.py", "stoker/stores/sealed/sealing.py")
+    return (*libraries, *(f"{one.replace('.', '/')}/" for one in packages if one))
 
 
 def _with_kinds(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The node side of every installed kind of store, wherever its plug-in lies, and the list of them."""
+    """The node side of every installed kind of store, wherever its plug-in is, and the list of them."""
     listed = {kind.name: f"{type(kind).__module__}:{type(kind).__qualname__}" for kind in kinds().values()}
     for kind in kinds().values():
         for module in (type(kind).__module__, *kind.carried):
-            files |= _module(module)
+            files = _shipped(module) | files
     files[f"stoker/stores/{CARRIED}"] = json.dumps(listed, sort_keys=True).encode()
     return dict(sorted(files.items()))
 
 
-def _module(name: str) -> dict[str, bytes]:
-    """The file of a module, and those of the packages that it is in."""
-    found = {}
-    while name:
-        spec = importlib.util.find_spec(name)
-        if spec is None or not spec.origin:
-            raise StokerError(f"the module `{name}` of a kind of store is not there", hint="install its plug-in again")
-        path = Path(spec.origin)
-        place = name.replace(".", "/") + ("/__init__.py" if path.name == "__init__.py" else ".py")
-        found[place] = path.read_bytes()
-        name = name.rpartition(".")[0]
-    return found
-
-
-def _plugin(name: str) -> dict[str, bytes]:
+def _shipped(name: str) -> dict[str, bytes]:
+    """A module of a plug-in, or a package with everything in it; of its parent packages only the names, because what
+    they import may be missing on a node."""
     found = importlib.util.find_spec(name)
     if found is None or not found.origin:
-        raise ModuleNotFoundError(f"there is no module `{name}` to ship with the agent")
+        hint = "reinstall the plug-in that it belongs to"
+        raise StokerError(f"the module `{name}`, which is shipped with the agent, was not found", hint=hint)
     place, parts = Path(found.origin), name.split(".")
-    above = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
-    files = {f"{folder}/__init__.py": b"" for folder in above if folder != "stoker"}
+    files = {f"{'/'.join(parts[:depth])}/__init__.py": b"" for depth in range(1, len(parts))}
     if not found.submodule_search_locations:
         return {**files, f"{'/'.join(parts)}.py": place.read_bytes()}
     inside = sorted(place.parent.rglob("*.py"))
@@ -103,7 +91,7 @@ def _hash(files: dict[str, bytes]) -> str:
 
 
 def _write(path: Path, files: dict[str, bytes]) -> None:
-    """Not compressed, for speed. Another Python than this one passes over the bytecode and takes the source."""
+    """Not compressed, for speed. Other Python versions ignore the bytecode and use the source."""
     with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as packed:
         _add(packed, "__main__.py", _MAIN, compiled=True)
         for name, source in files.items():

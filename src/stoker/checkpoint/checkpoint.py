@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stoker.checkpoint import log, surroundings
-from stoker.checkpoint.log import Share
+from stoker.checkpoint.log import ProgressLog
 from stoker.checkpoint.notice import NoticeFile
 from stoker.checkpoint.ranks import agreement
 from stoker.checkpoint.ranks.buckets import Buckets
@@ -21,10 +21,10 @@ from stoker.checkpoint.read.shelf import CheckpointFolder, say
 from stoker.checkpoint.save import interval
 from stoker.checkpoint.save.commit import Saver
 from stoker.checkpoint.save.interval import Cost, Since
-from stoker.checkpoint.save.take import Saving
+from stoker.checkpoint.save.take import StateSaver
 from stoker.checkpoint.save.writer import Writer
-from stoker.checkpoint.state.parts import Part, part_for, tells_of_steps
-from stoker.checkpoint.state.position import Position, Progress
+from stoker.checkpoint.state.parts import StatePart, part_for, tells_of_steps
+from stoker.checkpoint.state.position import EpochProgress, Position
 
 Batch = TypeVar("Batch")
 _BEST_SO_FAR = "stoker.best"
@@ -62,17 +62,17 @@ class Checkpoint:
         self._max_loss_s = interval.seconds(max_loss)
         self._best = best
         shelf.to_keep([], keep, best)  # refuses what makes no sense, before the training has begun
-        self._parts: dict[str, Part] = {name: part_for(name, thing) for name, thing in parts.items()}
+        self._parts: dict[str, StatePart] = {name: part_for(name, thing) for name, thing in parts.items()}
         self._ranks, self._around = agreement.find(surroundings.look())
         self._shelf = CheckpointFolder(Path(self._around.folder if folder is None else folder))
         self._saver = Saver(self._shelf, self._around, keep, best)
         self._writer = Writer(self._saver)
         self._notice = NoticeFile(self._around.notice)
         self.buckets = Buckets(parts, exact)
-        self._progress = Progress(self.buckets)
+        self._progress = EpochProgress(self.buckets)
         optimizers = [thing for thing in parts.values() if tells_of_steps(thing)]
-        self._saving = Saving(self._parts, optimizers, self._progress, self._writer)
-        self._share = Share(reports=self._around.reports_metrics and self._around.rank == 0)
+        self._saving = StateSaver(self._parts, optimizers, self._progress, self._writer)
+        self._share = ProgressLog(reports=self._around.reports_metrics and self._around.rank == 0)
         self._in_epochs = False
         self._save_at_end_of_epoch = False
         self.restored: Path | None = None
@@ -267,7 +267,7 @@ class Checkpoint:
         elif self._writer.trouble is None:
             self._notice.answer(self.steps, time.monotonic() - begun)
         if self._notice.hold():
-            say(f"step {self.steps} was safe, and no eviction came: training goes on")
+            say(f"step {self.steps} is saved, and no eviction came: training continues")
 
     def _due(self, *, steps_count: bool = True) -> bool:
         steps, epoch, at = self._saved_at
@@ -300,7 +300,7 @@ class Checkpoint:
         self._progress.put_random_back(finally_=finally_)
 
 
-def _finish(saving: weakref.ref[Saving], writer: weakref.ref[Writer]) -> None:
+def _finish(saving: weakref.ref[StateSaver], writer: weakref.ref[Writer]) -> None:
     """Whatever of the two is left: a script may have let go of its checkpoint while something is being written."""
     if (living := saving() or writer()) is not None:
         living.finish()

@@ -33,7 +33,7 @@ class StokerCallback(_TrainerCallback):  # type: ignore[misc]  # untyped
     def __init__(self, trainer: Any, **options: Any) -> None:
         self._trainer = trainer
         self._options = options
-        self._part = _Trainer(trainer)
+        self._part = _TrainerState(trainer)
         self._counters: dict[str, Any] = {}
         self.state: Checkpoint | None = None
         trainer.add_callback(self)
@@ -74,7 +74,7 @@ class StokerCallback(_TrainerCallback):  # type: ignore[misc]  # untyped
 
     def _run_epoch(self, original: Callable[..., Any], **given: Any) -> Any:
         """Data comes through the checkpoint, which leaves out by itself what Hugging Face would skip."""
-        given["train_dataloader"] = _Through(given["train_dataloader"], self._running)
+        given["train_dataloader"] = _TrainerBatches(given["train_dataloader"], self._running)
         if self._running.restored is not None:
             given["resume_from_checkpoint"] = _OURS
         skip = _trainer_module.skip_first_batches
@@ -110,7 +110,7 @@ class StokerCallback(_TrainerCallback):  # type: ignore[misc]  # untyped
         return self.state
 
 
-class _Trainer:
+class _TrainerState:
     """Model, optimizer, schedule and scaler of a trainer, once it has them."""
 
     def __init__(self, trainer: Any) -> None:
@@ -139,7 +139,7 @@ class _Trainer:
         return found | ({"scaler": scaler} if scaler is not None else {})
 
 
-class _Through:
+class _TrainerBatches:
     """A loader whose batches come through the checkpoint; in everything else the loader itself.
 
     Accelerate's loader fetches one batch ahead, so the one inside it is asked; the trainer moves batches by itself.

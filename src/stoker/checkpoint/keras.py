@@ -41,7 +41,7 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
         self._data = data = _newest.get()
         if data is None:
             raise BadInput(
-                f"`{type(self.model).__name__}` does not train as Keras does: its `fit` is its own",
+                f"`{type(self.model).__name__}` overrides `fit`, which is not supported",
                 hint="use `stoker.checkpoint.Checkpoint` in the loop of your `fit`, or override `train_step` instead",
             )
         if _BACKEND == "tensorflow":  # which leaves it to the first step; but what is put back has to be there

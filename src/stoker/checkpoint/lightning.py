@@ -36,7 +36,7 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002  # Lightning fixes the signatures
         if stage != "fit":
             return
-        self._trainer = _Trainer(trainer)
+        self._trainer = _LightningState(trainer)
         self.state = Checkpoint(lightning=self._trainer, **self._options)
         self.state.position.outside_epochs()
         self._sums = self.state.get("sums", {})
@@ -46,7 +46,9 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
         self._trainer.ready = True
         self._total = trainer.estimated_stepping_batches
         loop, state = trainer.fit_loop, self._running
-        loop._combined_loader.flattened = [_Through(loader, state) for loader in loop._combined_loader.flattened]
+        loop._combined_loader.flattened = [
+            _LightningBatches(loader, state) for loader in loop._combined_loader.flattened
+        ]
         iter(loop._data_fetcher)
         state.buckets.add(trainer.strategy.model)
         state.put_random_back(finally_=not state.position.within_pass)
@@ -79,7 +81,7 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
         return self.state
 
 
-class _Trainer:
+class _LightningState:
     """A trainer as a part. What is put back waits where Lightning looks for the contents of a `ckpt_path`."""
 
     def __init__(self, trainer: Any) -> None:
@@ -96,7 +98,7 @@ class _Trainer:
         self._connector._loaded_checkpoint = state
 
 
-class _Through:
+class _LightningBatches:
     """A loader whose batches come through the checkpoint; in everything else the loader itself."""
 
     def __init__(self, loader: Any, state: Checkpoint) -> None:

@@ -55,7 +55,7 @@ def _number(name: str, value: Any) -> float | int | None:
 EVERY_S = 5.0
 
 
-class Share:
+class ProgressLog:
     """Silent outside of a run, and on ranks that report nothing."""
 
     def __init__(self, *, reports: bool) -> None:

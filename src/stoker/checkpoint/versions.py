@@ -36,7 +36,7 @@ def is_known(name: str) -> str:
     if not found:
         return ""
     versions = f"from {_text(MADE_FOR[name][0])} on, and below {_text(MADE_FOR[name][1])}"
-    return f"{name} {found} is not a version that this is made for ({versions}): its saves are left as they are"
+    return f"{name} {found} is not a supported version ({versions}): its saves are not changed"
 
 
 def require(name: str) -> None:

@@ -1,4 +1,4 @@
-"""How people ask: one file per command. Nothing slow may be imported here at the top."""
+"""The command line: one file per command. Nothing slow may be imported here at the top."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from click.shell_completion import CompletionItem
 from stoker import __version__
 from stoker.cli.command import Group, loaded
 
-# The lines stand here so that `stoker --help` loads none of the commands.
+# These lines are here so that `stoker --help` loads none of the commands.
 COMMANDS: dict[str, dict[str, str]] = {
     "Start": {
         "init": "Write a first job file for this folder.",
-        "plan": "Show what `stoker run` would do, and do nothing.",
+        "plan": "Show what `stoker run` would do, without doing it.",
         "run": "Run a job and show its output.",
-        "rerun": "Run an earlier run once more, with the same code and Python.",
-        "resume": "Continue a failed or cancelled run from its last checkpoint.",
-        "data": "Bring data to a store, and keep versions of it.",
+        "rerun": "Run an earlier run again, with the same code and Python.",
+        "resume": "Resume a failed or cancelled run from its last checkpoint.",
+        "data": "Upload data to a store and version it.",
         "certify": "Prove that a script survives evictions exactly.",
     },
     "Watch": {
-        "ps": "List runs: those under way first.",
+        "ps": "List runs: active ones first.",
         "show": "Show everything about a run.",
-        "logs": "Show what a run has printed.",
+        "logs": "Show the output of a run.",
         "metrics": "List the metrics of a run, or try a pattern on its log.",
         "diff": "Show what differs between two runs.",
-        "explain": "Tell what happened to a run and why, in sentences.",
+        "explain": "Explain what happened to a run, and why.",
         "cost": "Show what runs have cost.",
-        "receipt": "Show where the money and the minutes of a run went.",
+        "receipt": "Show how a run spent its money and time.",
         "exec": "Run a command on the node of a run.",
         "ssh": "Open a shell on the node of a run.",
     },
     "Act": {
-        "fetch": "Bring the outputs of a run here.",
-        "cancel": "End runs early.",
-        "budget": "Show or set what a run may cost in all.",
-        "evict": "Take a run's machine away, to see what it does.",
-        "release": "Release the node of a failed run that was kept.",
-        "rm": "Remove ended runs and what is stored of them.",
-        "prune": "Remove old runs and what is stored of them.",
-        "cleanup": "Find and remove machines that no run needs any more.",
+        "fetch": "Download the outputs of a run.",
+        "cancel": "Cancel runs.",
+        "budget": "Show or set the budget of a run.",
+        "evict": "Evict a run's machine, to see how the run recovers.",
+        "release": "Release the node that was kept after a failed run.",
+        "rm": "Delete runs that have ended, with their stored files.",
+        "prune": "Delete old runs, with their stored files.",
+        "cleanup": "Find and remove machines that no run needs.",
     },
     "Set up": {
         "doctor": "Check that this computer or a cloud is ready.",
-        "server": "Start, stop or look at this computer's server.",
-        "store": "Say where runs and data are kept: a folder, Azure Blob or S3.",
+        "server": "Start, stop or inspect this computer's server.",
+        "store": "Manage stores for runs and data: folders, Azure Blob, S3, GCS.",
         "workspace": "Use your team's cloud and store, from one file.",
         "admin": "Set up a cloud for a team, limit its costs, remove it.",
-        "twin": "Start, stop or look at the twin, the simulated cloud.",
+        "twin": "Start, stop or inspect the twin, the simulated cloud.",
         "uninstall": "List and remove what Stoker has left on this computer.",
         "schema": "Print the JSON Schema of the job file, for editors.",
-        "completion": "Print the script that completes commands in a shell.",
+        "completion": "Print the shell completion script.",
     },
 }
 
-# Where each command is, loaded when it is called.
+# The module of each command, imported when it is called.
 HOMES = {
     "init": "stoker.cli.commands.start.init.command",
     "plan": "stoker.cli.commands.start.plan.command",
@@ -98,11 +98,11 @@ HOMES = {
 
 
 class PipeClosed(Exception):
-    """Whoever read our output has gone, as `head` does."""
+    """The reader of our output is gone, as `head` is after its last line."""
 
 
 class Commands(Group):
-    """The commands of the table, loaded one at a time."""
+    """The commands of the table, imported one at a time."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         return [name for section in COMMANDS.values() for name in section]
@@ -126,21 +126,21 @@ class Commands(Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError as error:  # click would end the program here, and call it a failure
+        except BrokenPipeError as error:  # click would exit here with a failure
             raise PipeClosed from error
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="stoker", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Stoker runs your training script unchanged, watches it, and brings the model back.
+    """Stoker runs your training script unchanged, monitors it, and brings the model back.
 
     In a folder with a training script: `stoker init`, then `stoker run`.
     """
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """The program. Ends the process with the command's exit code."""
+    """The program. Exits the process with the command's exit code."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.reconfigure(errors="replace")
     code = answer(sys.argv[1:] if args is None else args)
@@ -153,7 +153,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def answer(args: Sequence[str]) -> int:
-    """Runs one command line; every failure has been told of when it returns."""
+    """Runs one command line. Every failure has been reported when it returns."""
     json = "--json" in args
     try:
         return int(cli.main(list(args), prog_name="stoker", standalone_mode=False) or 0)
@@ -162,7 +162,7 @@ def answer(args: Sequence[str]) -> int:
 
 
 def _failed(error: Exception, *, json: bool) -> int:
-    from stoker.cli.view import failure  # a command that works has no use for it
+    from stoker.cli.view import failure  # not needed by a command that succeeds
     from stoker.errors import StokerError
 
     match error:
@@ -180,7 +180,7 @@ def _failed(error: Exception, *, json: bool) -> int:
 
 
 def _drop_stdout() -> None:
-    """Python flushes stdout once more at its end, and would complain there."""
+    """Python flushes stdout once more at exit, and would report an error there."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`python -m stoker.cli`: the command where no script of it is installed."""
+"""`python -m stoker.cli`: the command where its script is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all commands have in common: examples in their help, `--json`, and how a run or a job file is named."""
+"""What all commands share: examples in their help, `--json`, and how a run or a job file is named."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from click.shell_completion import CompletionItem
 Example = tuple[str, str]  # a command line, and what it does
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-NEWEST = "last"  # what the client takes for the newest run of all
-_COMPLETION_S = 0.5  # a shell that waits for names any longer feels broken
+NEWEST = "last"  # the client's name for the newest run
+_COMPLETION_S = 0.5  # a longer wait feels like a hung shell
 
 
 class Command(click.Command):
-    """The help of a command ends with examples of its use."""
+    """A command whose help ends with examples."""
 
     def __init__(self, *args: Any, examples: Sequence[Example] = (), **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -31,11 +31,11 @@ class Command(click.Command):
 
 
 class Group(Command, click.Group):
-    """Without a command it shows its help; a wrong one is answered with the nearest."""
+    """Without a command it prints its help; an unknown one is answered with the closest match."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args:
-            from stoker.cli.view.terminal import show  # a command that is named has no use for it
+            from stoker.cli.view.terminal import show  # needed only without a command
 
             show(ctx.get_help())
             ctx.exit()
@@ -45,7 +45,7 @@ class Group(Command, click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
-            from stoker.cli.view.failure import unknown_command  # a command that exists has no use for it
+            from stoker.cli.view.failure import unknown_command  # needed only for an unknown command
 
             raise unknown_command(args[0], self.list_commands(ctx), ctx.command_path)
         return super().resolve_command(ctx, args)
@@ -59,11 +59,11 @@ def loaded(home: str) -> click.Command:
 
 
 def json_option() -> Decorator:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, errors too.")
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout, including errors.")
 
 
 def run_argument() -> Decorator:
-    """One run; the newest where none is named."""
+    """One run; the newest if none is named."""
     return click.argument(
         "name", metavar="[RUN]", required=False, default=NEWEST, shell_complete=run_names, type=click.STRING
     )
@@ -74,22 +74,22 @@ def run_arguments(required: bool = True) -> Decorator:
 
 
 def job_options() -> Decorator:
-    """A job file and what the command line changes in it."""
+    """A job file, and the options that override its fields."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        function = click.option("--name", default="", help="Call the run this instead of `<job name>-<n>`.")(function)
-        function = click.option("--on", default="", metavar="WHERE", help="Run it there: short for --set on=WHERE.")(
+        function = click.option("--name", default="", help="Name of the run [default: <job name>-<n>].")(function)
+        function = click.option("--on", default="", metavar="WHERE", help="Where to run it: short for --set on=WHERE.")(
             function
         )
         function = click.option(
-            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change a field of the job; may be repeated."
+            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a field of the job; repeatable."
         )(function)
         function = click.option(
             "--env",
             "env",
             multiple=True,
             metavar="NAME[=VALUE]",
-            help="Give the script this variable, as your shell has it or with this value; may be repeated.",
+            help="Set this environment variable for the script, by default to your shell's value; repeatable.",
         )(function)
         return click.argument("file", default="stoker.yaml", type=click.Path())(function)
 
@@ -97,22 +97,22 @@ def job_options() -> Decorator:
 
 
 def change_options() -> Decorator:
-    """What the command line changes in the job of an earlier run."""
+    """The options that override the job of an earlier run."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        function = click.option("--name", "called", default="", help="Call the new run this.")(function)
-        function = click.option("--on", default="", metavar="WHERE", help="Run it there: short for --set on=WHERE.")(
+        function = click.option("--name", "called", default="", help="Name of the new run.")(function)
+        function = click.option("--on", default="", metavar="WHERE", help="Where to run it: short for --set on=WHERE.")(
             function
         )
         return click.option(
-            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change a field of the job; may be repeated."
+            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a field of the job; repeatable."
         )(function)
 
     return decorate
 
 
 def run_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """For the shell: quick, silent, and never starting a server."""
+    """For the shell: quick, silent, and never starts a server."""
     import threading
 
     found: list[CompletionItem] = []
@@ -122,7 +122,7 @@ def run_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
         try:
             runs = Client.connect(start=False).runs(limit=30)
-        except Exception:  # a completion has nobody to complain to
+        except Exception:  # a completion has no way to report it
             return
         found.extend(
             CompletionItem(run.name, help=str(run.state))

@@ -1,1 +1,1 @@
-"""How programs ask: the Python SDK, job files and snapshots. Nothing here may keep Windows out."""
+"""The Python SDK, job files and snapshots. Everything here must also work on Windows."""

@@ -1,4 +1,4 @@
-"""How far a transfer is: counted by whoever carries the bytes, read by whoever shows it."""
+"""The progress of a transfer: counted by the code that transfers, read by the code that shows it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_WINDOW_S = 8.0  # over which the rate is taken: long enough to be calm, short enough to notice a stall
+_WINDOW_S = 8.0  # the rate's window: long enough to be stable, short enough to show a stall
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A transfer at one moment. `left_s` is None while nobody can tell."""
+class TransferState:
+    """A transfer at one time. `left_s` is None while unknown."""
 
     what: str
     files: int
@@ -25,8 +25,8 @@ class Standing:
     left_s: float | None
 
 
-class Progress:
-    """May be told of work from several threads. Totals may grow while the work goes on."""
+class TransferProgress:
+    """May be updated from several threads. Totals may grow during the work."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -38,7 +38,7 @@ class Progress:
         self._moved = 0
 
     def begin(self, what: str, files: int, size_bytes: int) -> None:
-        """A new part of the work, in a word such as `sending`, with what it will take."""
+        """A new part of the work, named with a word such as `uploading`, and its size."""
         with self._lock:
             self._what, self._all_files, self._all_bytes = what, files, size_bytes
             self._files = self._bytes = self._moved = 0
@@ -46,14 +46,14 @@ class Progress:
             self._recent.clear()
 
     def expect(self, files: int, size_bytes: int) -> None:
-        """More of the same than was known."""
+        """More work of the same kind than was known."""
         with self._lock:
             self._all_files += files
             self._all_bytes += size_bytes
 
     def moved(self, size_bytes: int, files: int) -> None:
-        """Bytes and files that were carried since the last call. Bytes that have to be carried once more are told as a
-        negative number."""
+        """Bytes and files that were transferred since the last call. Bytes that have to be transferred again are given
+        as a negative number."""
         now = self._clock()
         with self._lock:
             self._bytes += size_bytes
@@ -65,17 +65,17 @@ class Progress:
                 self._recent.popleft()
 
     def skipped(self, size_bytes: int, files: int) -> None:
-        """What was there already: done, but no measure of how fast the rest will be."""
+        """What existed already: done, but not counted for the rate."""
         with self._lock:
             self._bytes += size_bytes
             self._files += files
 
-    def standing(self) -> Standing:
+    def standing(self) -> TransferState:
         with self._lock:
             now = self._clock()
             rate = self._rate(now)
             left = (self._all_bytes - self._bytes) / rate if rate > 0 and self._all_bytes >= self._bytes else None
-            return Standing(
+            return TransferState(
                 self._what, self._files, self._all_files, self._bytes, self._all_bytes, rate, now - self._start, left
             )
 

@@ -1,4 +1,4 @@
-"""What the client knows of its surroundings: the one file of client and command line that reads the environment."""
+"""The client's settings: the one file of client and command line that reads the environment."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from stoker.model.workspace.home import Home
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Read once, then passed along. `environ` is where secrets named by a job are looked up."""
+class ClientSettings:
+    """Read once, then passed along. `environ` is where secrets of a job are looked up."""
 
     home: Home
-    server: str  # the URL of a server elsewhere; empty: this computer's own
+    server: str  # the URL of a remote server; empty: this computer's own
     token: str
     person: str
     python: str  # the interpreter of a run whose job names none
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    by_hand: bool = False  # a person starts the server, whose devices are then those of this shell
+    by_hand: bool = False  # the user starts the server, whose devices are then those of this shell
 
     @property
     def local(self) -> bool:
-        """The server is this computer's own, so that it can reach the folders a job is submitted from."""
+        """The server is on this computer, so it can reach the folders that a job is submitted from."""
         return not self.server
 
     def variable(self, name: str) -> str | None:
@@ -33,21 +33,21 @@ class Settings:
 
     @property
     def shell(self) -> Mapping[str, str]:
-        """All variables of whoever submits."""
+        """All variables of the submitting process."""
         return self.environ
 
-    def with_variable(self, name: str, value: str) -> Settings:
+    def with_variable(self, name: str, value: str) -> ClientSettings:
         """The same, with another variable for the server that is started with them."""
         return replace(self, environ={**self.environ, name: value})
 
     def for_tools(self) -> dict[str, str]:
-        """The variables that uv is started with: everything, but for the environment that is active here."""
+        """The variables for uv: everything except the active environment."""
         return {name: value for name, value in self.environ.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
 
     def for_server(self) -> dict[str, str]:
-        """The variables a server is started with: everything, and the home as it was read here. Not the mark of a run
-        that this program is part of: the server would be ended together with that run. Nor what runs bring themselves:
-        later ones would get it from here. Only who starts a server by hand chooses its devices."""
+        """The variables for a server: everything, and the home as read here. Without the mark of a run that this
+        program is part of: the server would be ended with that run. Without variables that runs bring themselves: later
+        runs would get them from here. Only a user who starts the server chooses its devices."""
         from stoker.client.submit.variables import (  # slow to import, servers are seldom started
             DEVICES,
             belongs_to_runs,
@@ -62,11 +62,11 @@ class Settings:
         return {**kept, "STOKER_HOME": str(self.home.root)}
 
 
-def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings from variables; None means those of this process."""
+def from_environment(environ: Mapping[str, str] | None = None) -> ClientSettings:
+    """Settings from variables; None: those of this process."""
     given = os.environ if environ is None else environ
     home = given.get("STOKER_HOME", "").strip()
-    return Settings(
+    return ClientSettings(
         home=Home(Path(home).expanduser().absolute() if home else _user_folder(given) / ".stoker"),
         server=given.get("STOKER_SERVER", "").strip().rstrip("/"),
         token=given.get("STOKER_TOKEN", "").strip(),
@@ -82,7 +82,7 @@ def _user_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _login() -> str:
-    """Containers often name no user; then the system knows one, or nobody does."""
+    """Containers often set no user; then the system may know one."""
     import getpass
 
     try:
@@ -92,7 +92,7 @@ def _login() -> str:
 
 
 def _python(environ: Mapping[str, str]) -> str:
-    """The active environment's interpreter: Stoker itself may well be installed outside of it, as a tool."""
+    """The active environment's interpreter: Stoker itself may be installed outside of it, as a tool."""
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         prefix = environ.get(variable, "").strip()
         for place in ("bin/python", "Scripts/python.exe", "python.exe"):

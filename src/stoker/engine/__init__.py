@@ -1,1 +1,1 @@
-"""What should happen: pure functions from facts and sightings to new facts and actions. No I/O, no clock."""
+"""The decisions: pure functions from facts and observations to new facts and actions. No I/O, no clock."""

@@ -1,4 +1,4 @@
-"""What a decision returns: the next facts, what to do, and what to write in the timeline."""
+"""What a decision returns: the next facts, the actions, and the events for the timeline."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Decision:
         return Decision(self.run, (*self.actions, *actions), self.events)
 
 
-# What the engine can ask for. Each action is keyed by run and attempt and may be carried out again without harm.
+# The actions of the engine. Each is keyed by run and attempt and may be executed again without harm.
 
 
 @dataclass(frozen=True, slots=True)
 class StartNode:
-    """Write the newest attempt's orders, then ask the provider for its node."""
+    """Write the newest attempt's orders, then request its node from the provider."""
 
     run: Run
     fuse: Fuse | None = None  # what it may spend
@@ -35,10 +35,10 @@ class StartNode:
 
 @dataclass(frozen=True, slots=True)
 class StartSpare:
-    """Ask the provider for the node of the attempt behind the newest one. It waits for orders that may never come."""
+    """Request the node of the attempt after the newest one. It waits for orders that may never come."""
 
     run: Run
-    fuse: Fuse | None = None  # what it may spend, until orders say otherwise
+    fuse: Fuse | None = None  # what it may spend, until its orders arrive
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class TellAgent:
     """Write the run's wish where the newest attempt's agent reads it."""
 
     run: Run
-    fuse: Fuse | None = None  # what it may spend from now on; None: nothing to say about that
+    fuse: Fuse | None = None  # what it may spend from now on; None: unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class StopNode:
-    """Release everything under this key, whatever it is still doing."""
+    """Release everything with this key, whatever it is still doing."""
 
     provider: str
     key: str
@@ -59,7 +59,7 @@ class StopNode:
 
 @dataclass(frozen=True, slots=True)
 class Land:
-    """Bring the run's outputs to the folder it was submitted from."""
+    """Download the run's outputs to the folder it was submitted from."""
 
     run: Run
 

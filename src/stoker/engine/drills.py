@@ -1,4 +1,4 @@
-"""Evictions that somebody asks for, as a drill: the node gets its notice, and is taken away when it has run out."""
+"""Evictions on request, as a drill: the node gets its notice, and is evicted when it expires."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from stoker.errors import Conflict
 from stoker.model.node.orders import Notice
 from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
-# What is supposed before anything was seen, as if it had been: a tenth of an eviction in one hour.
+# The prior before anything is observed: a tenth of an eviction in one hour.
 SUPPOSED_EVICTIONS = 0.1
 SUPPOSED_HOURS = 1.0
 
 
 def rate_per_hour(run: Run) -> float | None:
-    """How often the run's nodes have been taken away, for whoever decides how often to save. Attempts for which
-    none could be had do not count. None where no other has come to its end."""
+    """How often the run's nodes were evicted, to decide how often to save. Attempts without a node do not count. None
+    if no other attempt has ended."""
     over = [attempt for attempt in run.attempts if attempt.state.over and attempt.started_at]
     spans = [one.ended_at - one.started_at for one in over if one.started_at and one.ended_at]
     hours = sum(max(span.total_seconds(), 0.0) for span in spans) / 3600
@@ -26,20 +26,20 @@ def rate_per_hour(run: Run) -> float | None:
 
 
 def evict(run: Run, notice_s: float, now: datetime) -> Decision:
-    """The newest attempt's node will be taken away in so many seconds."""
+    """The newest attempt's node will be evicted in so many seconds."""
     attempt = _attempt(run)
     notice = Notice(now, now + timedelta(seconds=notice_s))
-    text = f"attempt {attempt.number} is given {notice_s:g} s notice of its eviction"
+    text = f"attempt {attempt.number} got {notice_s:g} s notice of its eviction"
     return Decision(_with(run, replace(attempt, notice=notice))).noting(now, "notice", text)
 
 
 def withdraw(run: Run, now: datetime) -> Decision:
-    """The node stays after all."""
+    """The node stays."""
     attempt = _attempt(run)
     if attempt.notice is None:
         raise Conflict(f"`{run.name}` has no notice to withdraw", hint=f"give one with `stoker evict {run.name}`")
     kept = Decision(_with(run, replace(attempt, notice=None)))
-    return kept.noting(now, "notice-withdrawn", f"the notice of attempt {attempt.number} was withdrawn")
+    return kept.noting(now, "notice-withdrawn", f"the eviction notice of attempt {attempt.number} was withdrawn")
 
 
 def _attempt(run: Run) -> Attempt:

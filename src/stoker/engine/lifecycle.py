@@ -6,27 +6,28 @@ crash is asked for again when the same facts are looked at.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from stoker.engine.decision import Decision, Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.money import fuse, meter
 from stoker.engine.nodes import kept
-from stoker.engine.nodes.leftovers import node_key
-from stoker.engine.nodes.resuming import RESTART_S, may_resume
+from stoker.engine.nodes.fate import Fate, gone, is_unasked, missed
+from stoker.engine.nodes.keys import node_key, spare_key
+from stoker.engine.nodes.resuming import may_resume
 from stoker.engine.offers.deadline import noted
 from stoker.engine.offers.moving import attend
 from stoker.engine.patience import NOT_READY, WAITED_FOR, haste, saves_in, verdict
 from stoker.engine.sighting import Sighting
-from stoker.model.node.node import NodeState, Offer
+from stoker.model.node.node import Offer
 from stoker.model.node.orders import Notice, Wish
 from stoker.model.run.report import Outcome, Report, joined_metrics
-from stoker.model.run.run import Attempt, AttemptState, Run, RunState
+from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
 
 STOP_PATIENCE_S = 45.0  # agents end a script in 10 s; one that has not by now is stopped from outside
-MUTE_S = 1200.0  # from asking for a node to its agent's first word: a machine that takes longer never will
 LONGEST_NOTICE_S = 86_400.0  # that is believed of what a machine says it was told
-REFUSED_S = 30.0  # a node whose reports cannot be used for longer than this is lost: agents repair theirs in a beat
 MOST_NOTICES = 20  # of one attempt that are believed, and one more for each hour: a script can write any number
 LONGEST_WORDS = 4000  # of a node, that are kept with an attempt
 
@@ -38,34 +39,72 @@ def advance(run: Run, seen: Sighting, now: datetime) -> Decision:
     if run.state in (RunState.QUEUED, RunState.PAUSED):
         return _waiting(run, seen, now)
     if seen.report:
-        seen = replace(seen, report=_in_time(seen.report, _newest(run), now))
+        seen = replace(seen, report=in_time(seen.report, _newest(run), now))
     if seen.report and seen.report.outcome:
-        return _conclude(run, seen.report, seen.report.outcome, now)
+        return conclude(run, seen.report, seen.report.outcome, now)
     return _under_way(run, seen, now)
 
 
-def begin(run: Run, now: datetime, offer: Offer | None = None) -> Decision:
-    """A queued run gets a node: called once placement has found room for it."""
+def begin(run: Run, now: datetime, offers: Sequence[Offer] = ()) -> Decision:
+    """A queued run gets its nodes: called once placement has found room for all of them. `offers` is one for each node;
+    none where the provider has but one kind."""
     number = len(run.attempts) + 1
-    attempt = Attempt(number, node_key(run, number), AttemptState.ASKED, now, offer=offer)
+    peers = tuple(
+        Member(
+            number,
+            node_key(run, number, node),
+            AttemptState.ASKED,
+            now,
+            offer=offers[node] if offers else None,
+            node=node,
+        )
+        for node in range(1, run.job.nodes)
+    )
+    key, first = node_key(run, number), offers[0] if offers else None
+    attempt = Attempt(number, key, AttemptState.ASKED, now, offer=first, peers=peers)
     started = replace(run, state=RunState.STARTING, reason="", hint="", attempts=(*run.attempts, attempt))
-    started = meter.asked(started, attempt.key, offer.usd_per_hour, now) if offer else started
-    what = f"a {'spot ' if offer.spot else ''}{offer.size} in {offer.place}" if offer else "a node"
-    what = f"its machine again, {what}" if offer and offer.again else what
-    return Decision(started, (StartNode(started),)).noting(now, "attempt-asked", f"attempt {number} asked for {what}")
+    for member in attempt.members:
+        started = meter.asked(started, member.key, member.offer.usd_per_hour, now) if member.offer else started
+    text = f"attempt {number} asked for {_what(attempt.members)}"
+    return Decision(started, (StartNode(started),)).noting(now, "attempt-asked", text)
 
 
-def ask_ahead(run: Run, offer: Offer, now: datetime) -> Decision:
-    """The newest attempt is about to be evicted: the node that will go on is asked for while it still saves."""
-    warned = run.with_newest(replace(_newest(run), spare=offer))
-    warned = meter.asked(warned, node_key(run, _newest(run).number + 1), offer.usd_per_hour, now)
-    text = f"a {offer.size} in {offer.place} was asked for, to go on with"
+def _what(parts: Sequence[Member]) -> str:
+    """The nodes that are asked for, in words."""
+    offers = [member.offer for member in parts if member.offer]
+    again = sum(bool(offer.again) for offer in offers)
+    kinds = Counter(f"{'spot ' if offer.spot else ''}{offer.size} in {offer.place}" for offer in offers)
+    if len(parts) == 1:
+        what = f"a {next(iter(kinds))}" if kinds else "a node"
+        return f"its machine again, {what}" if again else what
+    what = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) if kinds else f"{len(parts)} nodes"
+    return f"{what}; {again} of them are its machines again" if again else what
+
+
+def ask_ahead(run: Run, member: Member, offer: Offer, now: datetime) -> Decision:
+    """This node is about to be evicted: the one that replaces it is asked for while it still saves."""
+    key = spare_key(run, member)
+    warned = meter.asked(run.with_member(replace(member, spare=offer)), key, offer.usd_per_hour, now)
+    text = f"a {offer.size} in {offer.place} was asked for, to resume on"
     return Decision(warned, (StartSpare(warned),)).noting(now, "asked-ahead", text)
+
+
+def cancelled_unseen(run: Run, said: Report | None, now: datetime) -> Decision | None:
+    """The end of a run that nobody wants any more, although its provider was not asked, as without a login: it waits,
+    or its node has said its last words. None where a node may be at work. What it had is tended, and paid for, until it
+    is seen gone."""
+    if run.wish is not Wish.CANCEL or run.state.ended:
+        return None
+    if run.state in (RunState.QUEUED, RunState.PAUSED):
+        return _waiting(run, Sighting(), now)
+    if said and said.outcome and not _newest(run).peers:  # of a gang others may be at work
+        return conclude(run, in_time(said, _newest(run), now), said.outcome, now)
+    return None
 
 
 def give_up(run: Run, why: str, now: datetime) -> Decision:
     """The end of a run about which nothing can be decided, for whatever reason. Nothing that its node said is used."""
-    stop = (StopNode(run.job.on, run.attempt.key),) if run.attempt else ()
+    stop = tuple(StopNode(run.job.on, member.key) for member in run.attempt.members) if run.attempt else ()
     run = replace(run, kept_until=None)
     if run.state.ended:
         return Decision(run, stop)
@@ -90,55 +129,35 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
         seen = replace(seen, node=None)
     if seen.report:
         said = seen.report
-        run = _amounts(run, said)
-        run = _marked(run, said, now)
+        run = amounts(run, said)
+        run = marked(run, said, now)
         attempt = _newest(run)
     if seen.refused and not attempt.refused:
-        return _refused(run, seen.refused, now)
-    if seen.trouble:
-        run = replace(run, hint=seen.trouble_hint)
-        return _lost(run, f"the node could not be started: {seen.trouble}", now, seen.trouble_code)
-    if seen.node and seen.node.state is NodeState.GONE:
-        if attempt.notice or seen.node.taken:  # a little earlier than was said, or without a word, as happens
-            return _evicted(run, now)
-        if seen.refused and not seen.node.trouble:
-            return _lost(run, _unusable(seen.refused), now)
-        return _lost(run, seen.node.reason or "its node went away", now, seen.node.trouble)
-    if seen.report and (heard := _hear(run, seen.report, now)):
+        return refused(run, attempt, seen.refused, now)
+    if fate := gone(attempt, seen):
+        return _ended_by(run, fate, now)
+    if seen.report and (heard := hear(run, attempt, seen.report, now)):
         return heard
-    restarts = attempt.notice is not None and attempt.notice.returns  # it is there again in a moment
-    if attempt.notice and not restarts and now >= attempt.notice.deadline:
-        return _evicted(run, now).doing(StopNode(run.job.on, attempt.key))
-    if seen.silent_s > max(seen.patience_s, RESTART_S if restarts else 0.0):
-        return _lost(run, f"no heartbeat from its node for {seen.silent_s:.0f} s", now)
-    if seen.refused and seen.refused_s > REFUSED_S:
-        return _lost(run, _unusable(seen.refused), now).doing(StopNode(run.job.on, attempt.key))
-    if seen.node and not seen.report and attempt.key in seen.unasked and run.wish is Wish.GO_ON:
-        # It was asked for ahead, and its orders could not be written: it waits for them.
+    if fate := missed(run, attempt, seen, now):
+        return _ended_by(run, fate, now)
+    if seen.node and not seen.report and is_unasked(run, attempt, seen):
         return Decision(run, (StartNode(run),))
-    if seen.node and not seen.report and not seen.deaf and (now - attempt.asked_at).total_seconds() > MUTE_S:
-        return _lost(run, f"its node was there for {MUTE_S / 60:.0f} minutes and has never said a word", now)
-    if seen.node is None and (seen.report or run.wish is Wish.CANCEL):
-        # A list may leave out what is there: asking for its release costs nothing, and it cannot work on.
-        return _lost(run, "its node is no longer there", now).doing(StopNode(run.job.on, attempt.key))
     if run.wish is Wish.CANCEL:
         told = Decision(run, (TellAgent(run),))
         return told.doing(StopNode(run.job.on, attempt.key)) if seen.wished_s > STOP_PATIENCE_S else told
     if seen.node is None and attempt.fused:  # it was released before it said a word: no second one is paid for
         return fuse.burnt(run, now)
-    if seen.node is None and meter.was_there(run, attempt.key):  # a second one under its key would be paid for unasked
-        return _lost(run, "its node went away before it said a word", now).doing(StopNode(run.job.on, attempt.key))
     if seen.node is None:
-        return _asking(run, seen, now)
+        return asking(run, seen, now)
     if run.state is RunState.STARTING and run.reason:
         run = replace(run, reason="", hint="")  # what it waited for has been repaired
-    after = _progress(run, seen.report, now) if seen.report else Decision(run)
+    after = progress(run, seen.report, now) if seen.report else Decision(run)
     moved = attend(after.run, seen, now)
     actions = (*after.actions, *moved.actions, TellAgent(moved.run))
     return Decision(moved.run, actions, (*after.events, *moved.events))
 
 
-def _asking(run: Run, seen: Sighting, now: datetime) -> Decision:
+def asking(run: Run, seen: Sighting, now: datetime) -> Decision:
     """Asked for again as long as it is not there, also while its store cannot be used: that costs no attempt."""
     waits = f"waits until somebody repairs this: {seen.waits}" if seen.waits else run.reason
     after = replace(run, reason=waits, hint=seen.waits_hint if seen.waits else run.hint)
@@ -148,7 +167,7 @@ def _asking(run: Run, seen: Sighting, now: datetime) -> Decision:
     return asked.noting(now, "waits", f"the run {waits}") if waits != run.reason else asked
 
 
-def _in_time(report: Report, attempt: Attempt, now: datetime) -> Report:
+def in_time(report: Report, attempt: Member, now: datetime) -> Report:
     """Its times are by the node's clock, which may be wrong: none lies before the attempt, or ahead of now."""
 
     def within(at: datetime | None, since: datetime) -> datetime | None:
@@ -158,7 +177,7 @@ def _in_time(report: Report, attempt: Attempt, now: datetime) -> Report:
     return replace(report, started_at=started_at, ended_at=within(report.ended_at, started_at or attempt.asked_at))
 
 
-def _marked(run: Run, report: Report, now: datetime, *, final: bool = False) -> Run:
+def marked(run: Run, report: Report, now: datetime, *, final: bool = False) -> Run:
     """With what the report says of its progress: which attempts have saved, and, where that matters, how far it is."""
     saves = saves_in(report)
     if any(one.number in saves and not one.saved for one in run.attempts):
@@ -182,14 +201,14 @@ _AMOUNTS = (
 )
 
 
-def _amounts(run: Run, report: Report) -> Run:
+def amounts(run: Run, report: Report) -> Run:
     """What there is to bring back, as the report has it. Names are a node's word, and bounded here."""
     said = {name: getattr(report, name) for name in _AMOUNTS}
-    said["stray"] = tuple(_cut(name) for name in report.stray[:8])
+    said["stray"] = tuple(cut(name) for name in report.stray[:8])
     return run if all(getattr(run, name) == value for name, value in said.items()) else replace(run, **said)
 
 
-def _progress(run: Run, report: Report, now: datetime) -> Decision:
+def progress(run: Run, report: Report, now: datetime) -> Decision:
     attempt = _newest(run)
     if attempt.started_at or not report.started_at:
         return Decision(run)
@@ -199,8 +218,8 @@ def _progress(run: Run, report: Report, now: datetime) -> Decision:
     return Decision(after).noting(now, "running", f"attempt {attempt.number} is running")
 
 
-def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decision:
-    run = _marked(run, report, now, final=True)
+def conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decision:
+    run = marked(run, report, now, final=True)
     ended = replace(
         _newest(run),
         state=AttemptState.ENDED,
@@ -208,12 +227,12 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
         ended_at=report.ended_at or now,
         outcome=outcome,
         exit_code=report.exit_code,
-        message=_cut(report.message),
-        hint=_cut(report.hint),
+        message=cut(report.message),
+        hint=cut(report.hint),
         stays=report.stays,
     )
     report = replace(report, message=ended.message, hint=ended.hint)
-    run = _amounts(run.with_newest(ended), report)
+    run = amounts(run.with_newest(ended), report)
     run = replace(
         run,
         started_at=run.started_at or report.started_at,
@@ -229,7 +248,7 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
         case Outcome.BUDGET_REACHED:
             return _burnt(run, now)
         case Outcome.EVICTED:
-            return _evicted(run, now)
+            return evicted(run, now)
         case Outcome.NOT_READY:
             unfit = run.with_newest(replace(ended, trouble=NOT_READY))
             return _again_or_end(unfit, report.message or "its machine did not get ready", now)
@@ -244,7 +263,7 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
             return kept.noted(_end(failed, RunState.FAILED, now, report.message, report.exit_code or 125), now)
 
 
-def _evicted(run: Run, now: datetime) -> Decision:
+def evicted(run: Run, now: datetime) -> Decision:
     """Evictions are the weather: they count neither as losses nor as failures. A move is no eviction at all."""
     attempt = _newest(run)
     state = AttemptState.MOVED if attempt.moving else AttemptState.EVICTED
@@ -268,9 +287,8 @@ def _burnt(run: Run, now: datetime) -> Decision:
     return fuse.burnt(run, now)
 
 
-def _hear(run: Run, report: Report, now: datetime) -> Decision | None:
+def hear(run: Run, attempt: Member, report: Report, now: datetime) -> Decision | None:
     """What the machine was told by whoever owns it. Its times are by its own clock, ours are reckoned from now."""
-    attempt = _newest(run)
     if attempt.notice and attempt.notice.drill:
         return None
     if report.notice and not attempt.notice:
@@ -282,26 +300,29 @@ def _hear(run: Run, report: Report, now: datetime) -> Decision | None:
         what = "a restart of its machine" if returns else "its eviction"
         text = f"attempt {attempt.number} was given {left_s:.0f} s notice of {what}"
         heard = replace(attempt, notice=notice, notices=attempt.notices + 1)
-        return Decision(run.with_newest(heard)).noting(now, "notice", text)
+        return Decision(run.with_member(heard)).noting(now, "notice", text)
     if attempt.notice and not report.notice:
-        kept = run.with_newest(replace(attempt, notice=None, spare=None))
+        kept = run.with_member(replace(attempt, notice=None, spare=None))
         text = f"the notice of attempt {attempt.number} was withdrawn"
         return Decision(kept).noting(now, "notice-withdrawn", text)
     return None
 
 
-def _refused(run: Run, why: str, now: datetime) -> Decision:
+def refused(run: Run, attempt: Member, why: str, now: datetime) -> Decision:
     """Said once for each attempt: a script that forges reports does so at every beat."""
-    attempt = _newest(run)
     text = f"a report of attempt {attempt.number} was not used: {why}"
-    return Decision(run.with_newest(replace(attempt, refused=why))).noting(now, "report-refused", text)
+    return Decision(run.with_member(replace(attempt, refused=why))).noting(now, "report-refused", text)
 
 
-def _unusable(why: str) -> str:
-    return f"its node's report cannot be used: {why}"
+def _ended_by(run: Run, fate: Fate, now: datetime) -> Decision:
+    stop = (StopNode(run.job.on, _newest(run).key),) if fate.stop else ()
+    if fate.evicted:
+        return evicted(run, now).doing(*stop)
+    run = replace(run, hint=fate.hint or run.hint)
+    return lost(run, fate.why, now, fate.trouble).doing(*stop)
 
 
-def _lost(run: Run, why: str, now: datetime, trouble: str = "") -> Decision:
+def lost(run: Run, why: str, now: datetime, trouble: str = "") -> Decision:
     lost = replace(_newest(run), state=AttemptState.LOST, ended_at=now, message=why, trouble=trouble)
     return _again_or_end(run.with_newest(lost), why, now)
 
@@ -336,5 +357,5 @@ def _failures(run: Run) -> int:
     return sum(attempt.outcome is Outcome.FAILED for attempt in run.attempts)
 
 
-def _cut(words: str) -> str:
+def cut(words: str) -> str:
     return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}…"

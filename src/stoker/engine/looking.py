@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from stoker.engine.money.fuse import release_s
+from stoker.engine.nodes.keys import spare_key, spare_keys
 from stoker.engine.nodes.lease import idle, longest
-from stoker.engine.nodes.leftovers import claimed, spare_key
+from stoker.engine.nodes.leftovers import claimed
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
 from stoker.model.node.node import LAST_WORDS_S, Features, NodeSight, NodeState
 from stoker.model.node.orders import Wish
 from stoker.model.run.report import Report
-from stoker.model.run.run import Run
+from stoker.model.run.run import Member, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Requests:
     unasked: Mapping[str, StokerError] = field(default_factory=dict)  # it was not even asked for: its store fails
     copying: Collection[str] = ()  # not asked for yet: the checkpoint that its run starts from is being copied
     wished_s: Mapping[str, float] = field(default_factory=dict)  # since its agent was first told to stop
+    renewed_at: Mapping[str, datetime] = field(default_factory=dict)  # when this server last renewed its lease
 
 
 def gone_keys(runs: Collection[Run], sights: Collection[NodeSight]) -> set[str]:
@@ -82,29 +84,49 @@ def sighting(
     attempt = run.attempt
     if attempt is None:
         return Sighting()
-    key, said = attempt.key, heard.get(attempt.key, Heard())
     mine = [sight for sight in sights if sight.key.startswith(f"{run.id}-")]
-    current = _current(run, key, mine, gone, said)
-    earlier = {one.key: one for one in mine if one.key != spare_key(run) and not (current and one.key == key)}
-    if current and current.state is not NodeState.GONE and key not in {one.key for one in mine}:
-        mine.append(current)  # when it went is said in its last words
-    trouble, waits = requests.trouble.get(key), requests.unasked.get(key)
-    return Sighting(
-        node=current,
-        report=said.report,
-        spare=_spare(spare_key(run), sights, requests.trouble),
+    parts = [_member(run, member, mine, gone, heard, requests, features) for member in attempt.members]
+    current = {one.node.key: one.node for one in parts if one.node}
+    earlier = {one.key: one for one in mine if one.key not in spare_keys(run) and one.key not in current}
+    known = {one.key for one in mine}
+    # When a node went is in its last report.
+    mine += [one for one in current.values() if one.state is not NodeState.GONE and one.key not in known]
+    return replace(
+        parts[0],
         leftovers=tuple(earlier),
         nodes=tuple(mine),
         still=tuple(one.key for one in earlier.values() if one.still),
+        outlives_s=outlives_s(run, features, limited=limited),
+        lingers_s=lingers_s(run, features),
+        unasked=(*requests.unasked, *requests.copying),
+        peers=tuple(parts[1:]),
+    )
+
+
+def _member(
+    run: Run,
+    member: Member,
+    mine: list[NodeSight],
+    gone: Collection[str],
+    heard: Mapping[str, Heard],
+    requests: Requests,
+    features: Features,
+) -> Sighting:
+    """What is known of one node of the newest attempt."""
+    said = heard.get(member.key, Heard())
+    trouble, waits = requests.trouble.get(member.key), requests.unasked.get(member.key)
+    return Sighting(
+        node=_current(run, member.key, mine, gone, said),
+        report=said.report,
+        spare=_spare(spare_key(run, member), mine, requests.trouble) if member.spare else None,
         refused=said.refused,
         refused_s=said.refused_s,
         silent_s=said.silent_s,
         deaf=said.deaf,
         said_at=said.said_at,
         patience_s=features.patience_s,
-        outlives_s=outlives_s(run, features, limited=limited),
-        lingers_s=lingers_s(run, features),
-        wished_s=requests.wished_s.get(key, 0.0),
+        wished_s=requests.wished_s.get(member.key, 0.0),
+        renewed_at=requests.renewed_at.get(member.key),
         unasked=(*requests.unasked, *requests.copying),
         waits=waits.message if waits else "",
         waits_hint=waits.hint if waits else "",
@@ -118,7 +140,7 @@ def outlives_s(run: Run, features: Features, *, limited: bool = False) -> float:
     """The longest that a node of the run stays without word from its server; 0: unknown. It counts its lease from its
     own start: one that was last seen before that stays for as long as it takes to start, too."""
     lease_s = longest(run.job, features, budget=limited or run.budget is not None)
-    offers = [offer for one in run.attempts for offer in (one.offer, one.spare) if offer]
+    offers = [offer for member in run.members for offer in (member.offer, member.spare) if offer]
     ready_s = max((offer.ready_s for offer in offers), default=0.0)
     return ready_s + lease_s + LAST_WORDS_S + release_s(run) if lease_s else 0.0
 
@@ -142,8 +164,6 @@ def _current(run: Run, key: str, mine: list[NodeSight], gone: Collection[str], s
 
 def _spare(key: str, sights: Collection[NodeSight], trouble: Mapping[str, StokerError]) -> NodeSight | None:
     """What was seen of the node that was asked for ahead; one that could not be asked for is as good as gone."""
-    if not key:
-        return None
     if why := trouble.get(key):
         return NodeSight(key, NodeState.GONE, why.message, why.code)
     return next((sight for sight in sights if sight.key == key), None)

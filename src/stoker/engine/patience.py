@@ -1,4 +1,4 @@
-"""What a run waits for however long it takes, and what ends it: one table, which the docs repeat word for word."""
+"""What a run waits for without limit, and what ends it: one table, which the docs repeat word for word."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from stoker.model.run.report import Outcome, Report
 from stoker.model.run.run import Attempt, AttemptState, Run
 
 MOST_LOST = 5  # in a row: a run whose nodes keep vanishing does not get anywhere
-MOST_REFUSED = 2  # in a row: what makes a report unusable is likely to do so again
-MOST_UNREADY = 2  # of one size, before the script has ever run: what it lacks it will lack again, and each is paid for
-MOST_HASTY = 100  # in a row: a script can write any number of evictions, and of checkpoints that there are not
-HASTY_S = 60.0  # after a node was asked for
+MOST_REFUSED = 2  # in a row: the cause of an invalid report is likely to recur
+MOST_UNREADY = 2  # of one size, before the script has ever run: the next one lacks the same, and each is billed
+MOST_HASTY = 100  # in a row: a script can fake any number of evictions and checkpoints
+HASTY_S = 60.0  # after a node was requested
 NO_LIMIT = "no limit"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     happens: str
-    then: str  # what the run does about it
+    then: str  # the run's reaction
     limit: str = NO_LIMIT
     codes: tuple[str, ...] = ()  # of the errors that it is about
 
@@ -112,14 +112,14 @@ TABLE = (
     BUDGET,
 )
 
-WEATHER = (*MARKET.codes, *LOGIN.codes)  # counted neither as losses nor as failures
-HOPELESS = NOT_SET_UP.codes  # somebody has to do something: trying again changes nothing
+WEATHER = (*MARKET.codes, *LOGIN.codes)  # count neither as losses nor as failures
+HOPELESS = NOT_SET_UP.codes  # a person has to act: a retry changes nothing
 NOT_READY = UNREADY.codes[0]
-WAITED_FOR = (*LOGIN.codes, *SET_UP.codes)  # the same for every size and place: only somebody can change it
+WAITED_FOR = (*LOGIN.codes, *SET_UP.codes)  # the same for every size and place: only a person can change it
 
 
 def verdict(run: Run, why: str) -> str:
-    """Why the run ends after its newest attempt, which ended through no fault of the script; empty: it tries again."""
+    """Why the run ends after its newest attempt, which did not end because of the script; empty: it is retried."""
     newest = run.attempts[-1]
     if newest.trouble in WEATHER:
         return ""
@@ -150,12 +150,11 @@ def _never_ready(run: Run, why: str) -> str:
 
 
 def haste(run: Run) -> str:
-    """Why a run ends whose nodes end as soon as they have begun, as far as only they themselves say why; empty: it does
-    not."""
+    """Why a run ends whose nodes end right after their start, if only they themselves say why; empty: it does not."""
     row = list(takewhile(_is_hasty, islice(reversed(run.attempts), MOST_HASTY)))
     if len(row) < MOST_HASTY:
         return ""
-    return f"its nodes ended {MOST_HASTY} times in a row within a minute of being asked for"
+    return f"its nodes ended {MOST_HASTY} times in a row within a minute of their request"
 
 
 def _is_hasty(one: Attempt) -> bool:
@@ -166,7 +165,7 @@ def _is_hasty(one: Attempt) -> bool:
 
 
 def has_run(run: Run) -> bool:
-    """The script has been started once, so that whatever is wrong now was right then."""
+    """The script has started once, so whatever is wrong now was right then."""
     return any(one.started_at for one in run.attempts)
 
 
@@ -182,8 +181,8 @@ def was_lost(attempt: Attempt) -> bool:
 
 
 def saves_in(report: Report) -> set[int]:
-    """Numbers of attempts that have committed a checkpoint, as a report shows it: its own, and the one it began from,
-    whose node may not have lived to tell."""
+    """Numbers of attempts that have committed a checkpoint, as a report shows it: its own, and the one it resumed from,
+    whose node may not have reported it."""
     effort = report.effort
     kept = (effort.kept, effort.began_from) if effort else ()
     return {one.attempt for one in kept if one}

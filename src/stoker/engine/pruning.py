@@ -1,4 +1,4 @@
-"""Which runs go by a rule, and why others stay."""
+"""Which runs a rule deletes, and why others stay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LESS = ("<", "<=")
 def prune(
     ended: Sequence[Run], under_way: Iterable[Run], rule: PruneRule, now: datetime
 ) -> tuple[list[Run], list[Spared]]:
-    """`ended` and `under_way` are all runs there are, oldest first. A run that is under way never goes."""
+    """`ended` and `under_way` are all runs, oldest first. An active run is never deleted."""
     going = list(under_way)
     newest = {run.experiment: run.id for run in sorted([*ended, *going], key=lambda run: run.id)}
     sources = {run.start.run_id: run.name for run in going if run.start}
@@ -31,7 +31,7 @@ def prune(
         elif run.id in sources:
             spared.append(Spared(run.name, f"{sources[run.id]} starts from its checkpoint"))
         elif run.tended:
-            spared.append(Spared(run.name, "its node or its outputs are still being looked after"))
+            spared.append(Spared(run.name, "its node or its outputs are still in use"))
         else:
             gone.append(run)
     return gone, spared
@@ -44,8 +44,8 @@ def _matches(run: Run, rule: PruneRule, now: datetime) -> bool:
 
 
 def _best(ended: Sequence[Run]) -> dict[str, str]:
-    """The id of the best run of each experiment to the value it has reached. The metric is the one that the newest job
-    of the experiment names; where that names none, the newest run that succeeded is the best."""
+    """The id of the best run of each experiment to its value. The metric is that of the experiment's newest job; if
+    that names none, the newest run that succeeded is the best."""
     found: dict[str, str] = {}
     for experiment in {run.experiment for run in ended}:
         runs = [run for run in ended if run.experiment == experiment]
@@ -55,12 +55,12 @@ def _best(ended: Sequence[Run]) -> dict[str, str]:
             top = max(measured, key=lambda run: (_score(run, goal), run.id))
             found[top.id] = f"{goal[0]} {_reached(top, goal):g}"
         elif succeeded := [run for run in runs if run.state is RunState.SUCCEEDED]:
-            found[succeeded[-1].id] = "the newest that succeeded, since its job names no metric that was seen"
+            found[succeeded[-1].id] = "the newest that succeeded, because its job names no metric that was reported"
     return found
 
 
 def goal_of(run: Run) -> tuple[str, bool] | None:
-    """The metric that the job aims at, and whether less of it is better: `retention.best`, else `stop_when`."""
+    """The metric that the job optimizes, and whether lower is better: `retention.best`, else `stop_when`."""
     if best := run.job.retention.best:
         return best.removeprefix("-"), best.startswith("-")
     target = run.job.stop_when

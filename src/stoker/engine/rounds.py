@@ -1,4 +1,4 @@
-"""One round over all open runs: those with news are advanced, then those that wait get what room there is."""
+"""One round over all open runs: those with news are advanced, then waiting runs get the available room."""
 
 from __future__ import annotations
 
@@ -6,32 +6,29 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from stoker.engine import gang
 from stoker.engine.decision import Decision
-from stoker.engine.lifecycle import ask_ahead, begin
+from stoker.engine.lifecycle import ask_ahead, begin, cancelled_unseen
 from stoker.engine.money import meter, paying
 from stoker.engine.money.fuse import Allowance
-from stoker.engine.money.limits import NONE, Limits, allowances
+from stoker.engine.money.limits import NONE, LimitFacts, allowances
 from stoker.engine.money.receipt import with_effort
 from stoker.engine.nodes.restored import without_starts
-from stoker.engine.nodes.resuming import may_resume, resumed
+from stoker.engine.nodes.resuming import may_resume
 from stoker.engine.offers.deadline import words
-from stoker.engine.offers.market import Market, choose, why_none
+from stoker.engine.offers.market import Market, choose
 from stoker.engine.offers.moving import let_go, wanted
 from stoker.engine.offers.placement import place
 from stoker.engine.sighting import Sighting
 from stoker.model.node.node import NodeState, Offer
 from stoker.model.node.orders import Wish
-from stoker.model.run.run import Run
+from stoker.model.run.report import Report
+from stoker.model.run.run import Member, Run
 
 
 def untouched(run: Run) -> bool:
-    """It waits for its first node and nobody wants it to end: nothing can be seen of it, only room be found."""
+    """It waits for its first node and is not cancelled: there is nothing to observe, only room to find."""
     return not run.attempts and run.wish is Wish.GO_ON
-
-
-def never_placed(run: Run) -> bool:
-    """It has had no node, and nobody wants it any more: it ends without a look at its provider."""
-    return not run.attempts and run.wish is Wish.CANCEL
 
 
 def decide(
@@ -40,11 +37,13 @@ def decide(
     slots: Mapping[str, int | None],
     now: datetime,
     market: Market | None = None,
-    limits: Limits = NONE,
+    limits: LimitFacts = NONE,
+    said: Mapping[str, Report] | None = None,
 ) -> list[Decision]:
-    """A decision for every run that something was seen of or that begins. `seen` is by run id and may leave out runs
-    that are untouched: a thousand waiting runs cost next to nothing. `slots` is by provider. `market` holds the offers
-    of providers that have several; the runs of others begin without one. `limits` are those of administrators."""
+    """A decision for every run with an observation or that starts. `seen` is by run id and may omit untouched runs: a
+    thousand waiting runs cost next to nothing. `slots` is by provider. `market` has the offers of providers with
+    several; runs of other providers start without one. `limits` are those of administrators. `said`
+    is what the nodes of runs that nothing was seen of have said, by run id: it can end those that are cancelled."""
     market = market or {}
     before = {run.id: run for run in runs}
     after = before | {run_id: meter.metered(before[run_id], sighting, now) for run_id, sighting in seen.items()}
@@ -53,33 +52,31 @@ def decide(
         run_id: _advanced(before[run_id], after[run_id], sighting, allowed.get(run_id), now)
         for run_id, sighting in seen.items()
     }
+    unseen = {run.id: cancelled_unseen(run, (said or {}).get(run.id), now) for run in runs if run.id not in seen}
+    decisions |= {run_id: ended for run_id, ended in unseen.items() if ended}
     after |= {run_id: decision.run for run_id, decision in decisions.items()}
     held = {run_id for run_id, sighting in seen.items() if _in_the_way(after[run_id], sighting)}
-    held |= {run.id for run in runs if run.attempts and run.id not in seen}  # what may be left of it was not looked at
+    held |= {run.id for run in runs if run.attempts and run.id not in seen}  # its possible leftovers were not observed
     for run in place(after.values(), slots, now, held=held):
         offers = paying.payable(run, market, allowed.get(run.id), now)
         if offers is None:
             so_far = decisions.get(run.id, Decision(run))
             decisions[run.id] = paying.held_back(so_far, market, allowed[run.id], now)
             continue
-        offer, waits = _offer(run, seen.get(run.id), offers, now)
+        taken, waits = gang.offers(run, seen.get(run.id), offers, after.values(), now)
         if waits:
             decisions[run.id] = _with_reason(decisions.get(run.id, Decision(run)), waits)
             continue
-        so_far, begun = decisions.get(run.id, Decision(run)), begin(run, now, offer)
-        if run.job.deadline and offer and not offer.spot:
+        so_far, begun = decisions.get(run.id, Decision(run)), begin(run, now, taken)
+        after[run.id] = begun.run
+        if run.job.deadline and any(not offer.spot for offer in taken):
             begun = begun.noting(now, "deadline", words(run, now))
         decisions[run.id] = _joined(so_far, begun)
-        if limits.given:  # what this one may cost is no longer there for those behind it
-            after[run.id] = begun.run
+        if limits.given:  # what this one may cost is not available to those after it
             allowed = allowances(after.values(), limits, now)
     for run_id, decision in list(decisions.items()):
-        if market and _may_ask_ahead(decision.run):
-            offers = paying.payable(decision.run, market, allowed.get(run_id), now)
-            if spare := _spare(decision.run, seen.get(run_id), offers or {}, now):
-                decisions[run_id] = _joined(decision, ask_ahead(decision.run, spare, now))
-            elif freed := let_go(decision.run, offers or {}, now):
-                decisions[run_id] = _joined(decision, freed)
+        if market:
+            decisions[run_id] = _asking_ahead(decision, seen.get(run_id), market, allowed.get(run_id), now)
     after |= {run_id: decision.run for run_id, decision in decisions.items()}
     allowed = allowances(after.values(), limits, now)
     return [
@@ -89,12 +86,14 @@ def decide(
 
 def _advanced(before: Run, metered: Run, sighting: Sighting, allowance: Allowance | None, now: datetime) -> Decision:
     decision = paying.advanced(before, metered, sighting, allowance, now)
-    after = with_effort(decision.run, sighting.report)
+    after = decision.run
+    for one in (sighting, *sighting.peers):
+        after = with_effort(after, one.report)
     return without_starts(decision if after is decision.run else replace(decision, run=after), now)
 
 
 def _joined(first: Decision, then: Decision) -> Decision:
-    """Two decisions about one run, the second made upon the first."""
+    """Two decisions about one run, the second based on the first."""
     return Decision(then.run, (*first.actions, *then.actions), (*first.events, *then.events))
 
 
@@ -105,33 +104,27 @@ def _in_the_way(run: Run, sighting: Sighting) -> bool:
     return node or bool(set(sighting.leftovers) - set(sighting.still) - over)
 
 
-def _offer(run: Run, sighting: Sighting | None, market: Market, now: datetime) -> tuple[Offer | None, str]:
-    """The offer to take, and where there is none to be had now, why."""
-    if run.attempt and run.attempt.spare:
-        return run.attempt.spare, ""
-    if not any(name == run.job.on for name, _ in market):
-        # A server that has just started may see an eviction before it knows what is to be had.
-        return None, "checking which machines are available" if run.attempt and run.attempt.offer else ""
-    best = choose(run, market, now)
-    offer = resumed(run, sighting, market, best, now) or best
-    return offer, "" if offer else why_none(run, market, now)
+def _asking_ahead(
+    decision: Decision, sighting: Sighting | None, market: Market, allowance: Allowance | None, now: datetime
+) -> Decision:
+    """With a replacement for each node that is about to be evicted, or that its run would rather leave."""
+    for node in gang.leaving(decision.run):
+        run = decision.run
+        member = run.attempts[-1].members[node]
+        offers = paying.payable(run, market, allowance, now) or {}
+        if spare := _spare(run, member, sighting, offers, now):
+            decision = _joined(decision, ask_ahead(run, member, spare, now))
+        elif freed := let_go(run, offers, now):
+            decision = _joined(decision, freed)
+    return decision
 
 
-def _may_ask_ahead(run: Run) -> bool:
-    """Its machine is about to be taken and nothing was asked for yet, or it might rather be elsewhere."""
-    attempt = run.attempt
-    if attempt is None or attempt.state.over or attempt.spare or run.wish is not Wish.GO_ON or run.restored_at:
-        return False
-    if attempt.notice:
-        return not attempt.notice.drill and not attempt.notice.returns
-    return run.job.deadline is not None
-
-
-def _spare(run: Run, sighting: Sighting | None, market: Market, now: datetime) -> Offer | None:
-    """What to ask for ahead, of a run that may."""
-    if run.attempt and run.attempt.notice:
-        return choose(run, market, now)
-    in_the_way = sighting is None or sighting.leftovers  # perhaps what is left of the last one asked for ahead
+def _spare(run: Run, member: Member, sighting: Sighting | None, market: Market, now: datetime) -> Offer | None:
+    """What to request in advance, as a replacement of this node."""
+    if run.attempt and (member.notice or run.attempt.broken_at):
+        peers = [one.offer for one in run.attempt.members if one.offer and one.node != member.node]
+        return gang.choose_near(run, market, peers[0], now) if peers else choose(run, market, now)
+    in_the_way = sighting is None or sighting.leftovers  # possibly the last one requested in advance
     return None if in_the_way else wanted(run, market, now)
 
 

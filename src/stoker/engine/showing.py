@@ -1,4 +1,4 @@
-"""What is true of a run only now, for whoever asks: what it waits for, and what its agent said last."""
+"""The current state of a run that is not saved: what it waits for, and its agent's last report."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from stoker.errors import StokerError
 from stoker.model.run.report import Phase, Report
 from stoker.model.run.run import Run, RunState
 
-SILENT_S = 10.0  # an agent that has said nothing for this long, and for as many beats as this, has a reason
+SILENT_S = 10.0  # an agent that is silent for longer than this, and for several heartbeats, has a problem
 _BEATS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What is known beside the saved facts of a run."""
+    """What is known besides the saved facts of a run."""
 
     heard: Heard = field(default_factory=Heard)  # of the newest attempt's node
-    offers: StokerError | None = None  # why its provider cannot say what it has to offer
-    looks: StokerError | None = None  # why its provider cannot be asked what it sees
+    offers: StokerError | None = None  # why its provider cannot list its offers
+    looks: StokerError | None = None  # why its provider cannot list its nodes
     waits: str = ""  # why a queued run has not started
     copying: str = ""  # the name of the run whose checkpoint is being copied for it
-    store: str = ""  # why its store cannot be used
-    beat_s: float = 2.0  # between two signs of life of its agent
+    store: str = ""  # why its store failed
+    beat_s: float = 2.0  # between two heartbeats of its agent
     silence: str = ""  # why its agent is silent, where that is known
 
 
@@ -33,21 +33,21 @@ def is_silent(heard: Heard, beat_s: float) -> bool:
 
 
 def shown(run: Run, beside: Beside) -> Run:
-    """The run as it is now. The database learns of metrics when the run has ended."""
+    """The run as it is now. The database gets the metrics when the run has ended."""
     if run.state is RunState.QUEUED and beside.offers:
         return replace(run, reason=beside.offers.message, hint=beside.offers.hint)
     if run.state is RunState.QUEUED and not run.reason:
         return replace(run, reason=beside.waits)
     if beside.copying:
-        return replace(run, reason=f"copies the checkpoint of {beside.copying}")
+        return replace(run, reason=f"copying the checkpoint of {beside.copying}")
     if run.state.ended:
         return run
     if looks := beside.looks:
-        run = replace(run, reason=f"{looks.message}; until then nobody can see its node", hint=looks.hint)
+        run = replace(run, reason=f"{looks.message}; the state of its node is unknown until then", hint=looks.hint)
     if trouble := beside.store or beside.heard.trouble:
-        if away := beside.offers:  # a cloud that is away says more than its store
+        if away := beside.offers:  # an unavailable cloud says more than its store
             return replace(run, reason=away.message, hint=away.hint)
-        return replace(run, reason=f"its store cannot be used: {trouble}")
+        return replace(run, reason=f"its store failed: {trouble}")
     if beside.heard.report is None:
         return run
     return _with_report(run, beside.heard.report, beside)
@@ -65,9 +65,9 @@ def _with_report(run: Run, report: Report, beside: Beside) -> Run:
 
 
 def _staging(report: Report) -> str:
-    """How far the data has come, in tenths: whoever follows the run gets a line for each."""
+    """The progress of the data download, in tenths: a follower gets a line for each."""
     read = sum(one.read_bytes for one in report.data.values())
     total = sum(one.size_bytes - one.cached_bytes for one in report.data.values())
     if total <= 0:
-        return "brings its data"
-    return f"brings its data: {min(10 * read // total, 10)}0 % of {total / 1e6:,.0f} MB"
+        return "downloading its data"
+    return f"downloading its data: {min(10 * read // total, 10)}0 % of {total / 1e6:,.0f} MB"

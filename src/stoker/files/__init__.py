@@ -1,2 +1,2 @@
-"""What every program does with files of this computer: lock them, and write them whole. Standard library only; nothing
-here knows what Stoker is."""
+"""File operations that every program uses: locks and atomic writes. Standard library only; knows nothing of
+Stoker."""

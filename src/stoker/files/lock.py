@@ -1,4 +1,4 @@
-"""A lock on a file, on every system: the kernel gives it back however its holder ends."""
+"""A lock on a file, on every system: the kernel releases it however its holder ends."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _PAUSE_S = 0.01
-_WAY = os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0)  # not on Windows, which inherits nothing anyway
+_WAY = os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0)  # not on Windows, where descriptors are not inherited
 
 
 @contextmanager
 def held(path: Path, timeout_s: float | None = None) -> Iterator[None]:
-    """Waits for the lock, for ever where nothing else is said, and holds it. Raises TimeoutError, or OSError where the
-    file cannot be made."""
+    """Waits for the lock, without limit by default, and holds it. Raises TimeoutError, or OSError if the file cannot be
+    created."""
     descriptor = claim(path, timeout_s)
     if descriptor is None:
         raise TimeoutError(f"{path} is held by another process")
@@ -26,8 +26,8 @@ def held(path: Path, timeout_s: float | None = None) -> Iterator[None]:
 
 
 def claim(path: Path, timeout_s: float | None = 0.0, pause_s: float = _PAUSE_S) -> int | None:
-    """The lock, as a descriptor that holds it until it is closed in every process that has it; None: somebody else
-    holds it, and still did after this time."""
+    """The lock, as a descriptor that holds it until it is closed in every process that has it; None if another process
+    still holds it after this time."""
     descriptor = os.open(path, _WAY, 0o600)
     give_up = None if timeout_s is None else time.monotonic() + timeout_s
     try:
@@ -43,7 +43,7 @@ def claim(path: Path, timeout_s: float | None = 0.0, pause_s: float = _PAUSE_S) 
 
 
 def is_held(path: Path) -> bool:
-    """Somebody holds the lock now. Looking shares it for a moment: for locks whose takers try again."""
+    """Whether the lock is held now. Checking shares it for a moment: only for locks whose takers retry."""
     try:
         descriptor = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def is_held(path: Path) -> bool:
 
 
 def take(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
-    """At once, or not at all; with `wait` in the order in which the kernel lets those who wait have it."""
+    """Immediately or not at all; with `wait`, in the order in which the kernel grants it."""
     try:
         import fcntl  # not on Windows
     except ImportError:
@@ -70,7 +70,7 @@ def take(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
 def _take_on_windows(descriptor: int) -> bool:
     import importlib
 
-    msvcrt = importlib.import_module("msvcrt")  # by name: elsewhere it has no types to check
+    msvcrt = importlib.import_module("msvcrt")  # by name: it has no types on other systems
     try:
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
     except OSError:

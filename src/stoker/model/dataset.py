@@ -151,7 +151,7 @@ def reference(text: str) -> Reference:
     if _HASH.fullmatch(version):
         return Reference(name, id=version)
     raise BadInput(
-        f"`{version}` is no version of a dataset: `{text}`",
+        f"invalid dataset version `{version}`: `{text}`",
         hint=f"give a number as in `{name}@3`, or at least 7 digits of a hash",
     )
 

@@ -37,16 +37,29 @@ def _writer(kind: Any) -> Callable[[Any], Any]:
     if kind is datetime:
         return datetime.isoformat
     if issubclass(kind, tuple | list):
-        return lambda value: [to_plain(item) for item in value]
+        return lambda value: [to_plain(item) for item in value] if value else []
     if issubclass(kind, Mapping):
-        return lambda value: {str(key): to_plain(item) for key, item in value.items()}
+        return lambda value: {str(key): to_plain(item) for key, item in value.items()} if value else {}
     if hasattr(kind, "plain"):
         own: Callable[[Any], Any] = kind.plain
         return own
     if is_dataclass(kind):
-        names = tuple(one.name for one in fields(kind))
-        return lambda value: {name: to_plain(getattr(value, name)) for name in names}
+        return _record_writer(kind)
     return str if issubclass(kind, Decimal | StrEnum) else lambda value: value
+
+
+def _record_writer(kind: Any) -> Callable[[Any], Any]:
+    """Most fields are plain as they are: every save of a run writes hundreds."""
+    names = tuple(one.name for one in fields(kind))
+
+    def write(value: Any) -> dict[str, Any]:
+        plain = {name: getattr(value, name) for name in names}
+        for name, item in plain.items():
+            if type(item) not in _ALREADY_PLAIN:
+                plain[name] = _writer(cast(Any, type(item)))(item)
+        return plain
+
+    return write
 
 
 def from_plain(of: type[T], value: Any) -> T:

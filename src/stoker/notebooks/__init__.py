@@ -1,1 +1,1 @@
-"""Notebooks as scripts: their cells run in one process, in order, and their outputs are written down. No kernel."""
+"""Runs notebooks as scripts: their cells run in order in one process, and a copy keeps the outputs. No kernel."""

@@ -8,14 +8,14 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from stoker.notebooks.document import Document, Unreadable
-from stoker.notebooks.running import Notebook, Refused, trimmed
+from stoker.notebooks.document import Document, NotebookUnreadable
+from stoker.notebooks.running import Notebook, NotebookRefused, trimmed
 
-_SHORTEST = 8  # of a secret that is hidden
+_SHORTEST = 8  # characters of a secret that is masked
 
 
 def main(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
-    """The exit code. The notebook finds the rest of the arguments in `sys.argv`, and is in its own folder, as in
+    """The exit code. The notebook gets the rest of the arguments in `sys.argv` and runs in its own folder, as in
     Jupyter."""
     if not arguments:
         return _refuse("usage: python -m stoker.notebooks NOTEBOOK [ARGUMENT]...")
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
         notebook = Notebook(document, path, _copy(path, variables))
     except OSError as error:
         return _refuse(f"{path} cannot be read: {error.strerror}")
-    except (Unreadable, Refused) as error:
+    except (NotebookUnreadable, NotebookRefused) as error:
         return _refuse(str(error))
     folder = path.absolute().parent
     sys.argv, sys.path[0] = list(arguments), str(folder)
@@ -41,20 +41,20 @@ def main(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
 
 
 def _copy(path: Path, variables: Mapping[str, str]) -> Path | None:
-    """One process of several writes it down."""
+    """Only one process of several writes the copy."""
     if variables.get("RANK", "0") != "0":
         return None
     return Path(variables.get("STOKER_OUTPUTS", "outputs")).absolute() / path.name
 
 
 def _secrets(variables: Mapping[str, str]) -> list[str]:
-    """Their values. Shorter ones would star out ordinary text."""
+    """Their values. Masking shorter ones would garble ordinary text."""
     found = [variables.get(name, "").strip() for name in variables.get("STOKER_SECRETS", "").split()]
     return [value for value in found if len(value) >= _SHORTEST]
 
 
 def _tell(error: Exception) -> None:
-    """By a hook of the notebook's own where it has one. Python's does not find the lines of cells."""
+    """Uses the notebook's own excepthook if it has one. Python's does not find the lines of cells."""
     if sys.excepthook is sys.__excepthook__:
         traceback.print_exception(error)
     else:

@@ -1,4 +1,4 @@
-"""What cells call in place of IPython's own lines: shell commands, files that a cell writes, the time that it takes."""
+"""What cells call in place of IPython's syntax: shell commands, files that a cell writes, timing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILLED = re.compile(r"\{(?P<braces>[A-Za-z_][\w.\[\]'\"]*)\}|\$(?P<name>[A-Za-z
 
 
 def names(known: dict[str, Any]) -> dict[str, Callable[..., Any]]:
-    """`known` are the notebook's variables, which commands may name as `{name}` and `$name`."""
+    """`known` are the notebook's variables; commands may use them as `{name}` and `$name`."""
 
     def shell(text: str, *, fill: bool = True, lines: bool = False) -> list[str] | None:
         said = _shell(_filled(text, known) if fill else text, quiet=lines)
@@ -30,10 +30,10 @@ def names(known: dict[str, Any]) -> dict[str, Callable[..., Any]]:
 
 
 def _shell(text: str, *, quiet: bool) -> list[str]:
-    """Runs it and prints what it prints, as that comes. A failure is only told, as in a notebook."""
+    """Runs the command and prints its output as it comes. A failure is only reported, as in a notebook."""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
     said: list[str] = []
-    with subprocess.Popen(text, shell=True, text=True, errors="replace", **pipes) as running:  # what the cell says
+    with subprocess.Popen(text, shell=True, text=True, errors="replace", **pipes) as running:  # the cell's own command
         for line in running.stdout or ():
             said.append(line.removesuffix("\n"))
             if not quiet:
@@ -44,7 +44,7 @@ def _shell(text: str, *, quiet: bool) -> list[str]:
 
 
 def _filled(text: str, known: Mapping[str, Any]) -> str:
-    """A name that the notebook does not have is left to the shell."""
+    """A name that the notebook does not define is left to the shell."""
 
     def value(found: re.Match[str]) -> str:
         path = found["braces"] or found["name"]
@@ -62,6 +62,6 @@ def _write(path: str, text: str, *, more: bool) -> None:
 
 
 def tell_time(known: dict[str, Any]) -> None:
-    """How long a cell took that asked for it."""
+    """Prints how long a cell took that asked for it."""
     if began := known.pop(BEGAN, None):
         print(f"Wall time: {time.perf_counter() - began:.3g} s")  # noqa: T201  # as IPython does

@@ -1,4 +1,4 @@
-"""A notebook's file: its cells as they are written, and the copy with outputs."""
+"""A notebook's file: its cells as written, and the copy with outputs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 from stoker.notebooks.magics import as_python_roughly
 
-_SKIPPED = "skip-execution"  # as Jupyter's own tools call the tags
+_SKIPPED = "skip-execution"  # the tags of Jupyter's own tools
 _MAY_RAISE = "raises-exception"
 
 
-class Unreadable(Exception):
-    """The file is no notebook that can be run; says why."""
+class NotebookUnreadable(Exception):
+    """The file is not a notebook that can run; the message says why."""
 
 
 @dataclass
-class Cell:
+class NotebookCell:
     """One cell of code. `number` counts the code cells from 1, as Jupyter shows them when all are run."""
 
     number: int
@@ -37,20 +37,20 @@ class Document:
             self._plain: dict[str, Any] = json.loads(data)
             cells = self._plain["cells"]
             code = [one for one in cells if one.get("cell_type") == "code" and _SKIPPED not in _tags(one)]
-            self.cells = [Cell(number, _text(one["source"]), one) for number, one in enumerate(code, start=1)]
+            self.cells = [NotebookCell(number, _text(one["source"]), one) for number, one in enumerate(code, start=1)]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             older = isinstance(getattr(self, "_plain", None), dict) and "worksheets" in self._plain
-            what = "is of an old format: open and save it in Jupyter" if older else "is not a notebook in JSON"
-            raise Unreadable(f"{name} {what}") from None
+            what = "has an old format: open and save it in Jupyter" if older else "is not a notebook in JSON"
+            raise NotebookUnreadable(f"{name} {what}") from None
         language = _language(self._plain)
         if language.lower() != "python":
-            raise Unreadable(f"{name} is a notebook in {language}: only Python runs")
-        self.hidden: list[str] = []  # what becomes stars in the copy, as in the log
+            raise NotebookUnreadable(f"{name} is a {language} notebook: only Python is supported")
+        self.hidden: list[str] = []  # secrets to mask in the copy, as in the log
         for cell in self.cells:
             cell.plain |= {"outputs": [], "execution_count": None}
 
     def write(self, path: Path) -> None:
-        """The whole file or, where that fails in the middle, the one before."""
+        """Writes the whole file, or keeps the previous one if that fails."""
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.part")
         text = json.dumps(self._plain, indent=1, ensure_ascii=False)
@@ -61,10 +61,10 @@ class Document:
 
 
 def code_of(data: bytes) -> str:
-    """All cells as one Python program, for whoever only reads it; empty where it is no notebook."""
+    """All cells as one Python program, for static analysis; empty if it is not a notebook."""
     try:
         cells = Document(data, "").cells
-    except Unreadable:
+    except NotebookUnreadable:
         return ""
     return "\n".join(as_python_roughly(cell.source) for cell in cells)
 

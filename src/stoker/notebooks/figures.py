@@ -1,4 +1,4 @@
-"""The back end that matplotlib finds in a notebook's process: `plt.show()` puts figures into the notebook's copy."""
+"""matplotlib's back end in a notebook's process: `plt.show()` adds figures to the notebook's copy."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from stoker.notebooks.showing import takers
 
-# By name: a notebook that draws has matplotlib, and nothing else here needs it.
+# Imported by name: a notebook that plots has matplotlib, and nothing else here needs it.
 FigureCanvas: Any = importlib.import_module("matplotlib.backends.backend_agg").FigureCanvasAgg
 FigureManager: Any = importlib.import_module("matplotlib.backend_bases").FigureManagerBase
 
 
 def show(*_: Any, **__: Any) -> None:
-    """Also called behind every cell, as notebooks do: figures that nobody shows are shown all the same."""
+    """Also called after every cell, as in Jupyter: open figures are shown even without `show()`."""
     pyplot = sys.modules["matplotlib.pyplot"]
     for number in pyplot.get_fignums():
         drawn = io.BytesIO()

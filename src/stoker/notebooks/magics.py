@@ -1,6 +1,6 @@
-"""What IPython adds to Python, as far as a run can do without IPython: `!commands` and the usual `%magics`.
+"""IPython's additions to Python, as far as a run supports them without IPython: `!commands` and common `%magics`.
 
-Everything is looked at before the first cell runs, so that a notebook fails in its first second, and not in its third
+All cells are checked before the first one runs, so that a notebook fails in its first second and not in its third
 hour.
 """
 
@@ -21,18 +21,18 @@ _LINE = re.compile(r"(?P<indent>\s*)(?P<target>[\w, ]+=\s*)?(?P<sign>%|!!?)(?P<r
 _PIP = re.compile(r"(?:python[\d.]*\s+-m\s+|uv\s+)?pip3?\s+install\b(?P<words>.*)")
 _INSTALLERS = re.compile(r"(?:sudo\s+)?(?:conda|mamba|apt|apt-get|brew)\s+(?:-\S+\s+)*install\b.*")
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[\w, .-]*\])?\s*(?:[<>=!~;@ ].*)?")
-_ENVIRONMENT = "write what it needs in requirements.txt, and `environment: requirements.txt` in the job file"
+_ENVIRONMENT = "list the packages in requirements.txt, and set `environment: requirements.txt` in the job file"
 _JUPYTER = "change the cell, or run the notebook with Jupyter: `run: jupyter nbconvert --execute --to notebook …`"
 
 
 class Unsupported(Exception):
-    """A line that a run cannot carry out; says which, and what to do."""
+    """A line that a run does not support; the message names it and says what to do."""
 
 
 def as_python(source: str) -> str:
-    """The cell as Python, line by line the same. Raises Unsupported."""
+    """The cell as Python, with the same line numbers. Raises Unsupported."""
     if _parses(source):
-        return source  # also where a line begins with `%`: it is an operator then
+        return source  # also if a line begins with `%`: there it is an operator
     stripped = source.lstrip()
     if stripped.startswith("%%"):
         return _whole_cell(source, stripped)
@@ -63,11 +63,11 @@ def _whole_cell(source: str, stripped: str) -> str:
         return f"{above}{CLOCK}()\n{as_python(body)}"
     if name in _PASSED_OVER.split():
         return f"{above}\n{as_python(body)}"
-    raise Unsupported(f"`{head.strip()}` needs IPython, which a run does not use; {_JUPYTER}")
+    raise Unsupported(f"`{head.strip()}` requires IPython, which a run does not use; {_JUPYTER}")
 
 
 def _joined(source: str) -> Iterator[str]:
-    """Its lines. A command that goes on in the next ones is one line, and as many empty ones follow it."""
+    """Its lines. A command that continues on further lines is joined to one, followed by as many empty lines."""
     rest = iter(source.split("\n"))
     for line in rest:
         more = 0
@@ -92,23 +92,23 @@ def _line(line: str) -> str:
         return f"{indent}{target}{known(words.strip())}"
     if name in _PASSED_OVER.split():
         return f"{indent}pass"
-    raise Unsupported(f"`{line.strip()}` needs IPython, which a run does not use; {_JUPYTER}")
+    raise Unsupported(f"`{line.strip()}` requires IPython, which a run does not use; {_JUPYTER}")
 
 
 def _command(text: str, *, lines: bool = False) -> str:
     if pip := _PIP.fullmatch(text):
         missing = _not_installed(pip["words"])
         if missing is None or missing:
-            what = f": {', '.join(missing)} is not in its Python" if missing else ""
-            raise Unsupported(f"`!{text}`: a run does not install packages while it works{what}; {_ENVIRONMENT}")
-        return "None"  # everything is there
+            what = f": {', '.join(missing)} not installed" if missing else ""
+            raise Unsupported(f"`!{text}`: a notebook cannot install packages during a run{what}; {_ENVIRONMENT}")
+        return "None"  # all are installed
     if _INSTALLERS.fullmatch(text):
-        raise Unsupported(f"`!{text}`: a run does not install packages while it works; {_ENVIRONMENT}")
+        raise Unsupported(f"`!{text}`: a notebook cannot install packages during a run; {_ENVIRONMENT}")
     return f"{SHELL}({text!r}, lines={lines})"
 
 
 def _not_installed(words: str) -> list[str] | None:
-    """Names of packages that are missing here; None where the words do not tell."""
+    """Names of packages that are not installed; None if the command line does not tell."""
     try:
         names = [word for word in shlex.split(words, comments=True) if not word.startswith("-")]
     except ValueError:
@@ -144,7 +144,7 @@ _MAGICS: dict[str, Callable[[str], str]] = {
 
 
 def as_python_roughly(source: str) -> str:
-    """The same for whoever only reads the cell: what a run cannot carry out is left out."""
+    """The same for static analysis: unsupported lines are omitted."""
     try:
         return as_python(source)
     except Unsupported:

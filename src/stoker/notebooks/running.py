@@ -16,20 +16,19 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from stoker.notebooks import commands
-from stoker.notebooks.capture import Outputs, Tee
-from stoker.notebooks.document import Cell, Document
+from stoker.notebooks.document import Document, NotebookCell
 from stoker.notebooks.magics import Unsupported, as_python
-from stoker.notebooks.showing import bundle, figure, takers
+from stoker.notebooks.showing import Outputs, Tee, bundle, figure, takers
 
 WRITE_EVERY_S = 10.0
 
 
-class Refused(Exception):
-    """The notebook cannot be run as it is; says everything that is in the way."""
+class NotebookRefused(Exception):
+    """The notebook cannot run; the message lists every problem."""
 
 
 class Notebook:
-    """`into` is where the copy goes; None: nobody wants it."""
+    """`into` is where the copy is written; None: no copy."""
 
     def __init__(self, document: Document, path: Path, into: Path | None) -> None:
         self._document = document
@@ -43,7 +42,7 @@ class Notebook:
         self._codes = self._compiled()
 
     def run(self) -> None:
-        """Raises what a cell raises, once that is in the copy."""
+        """Raises what a cell raises, after the copy is written."""
         sys.modules["__main__"] = self._module
         names = vars(self._module)
         names |= commands.names(names)
@@ -72,7 +71,7 @@ class Notebook:
             self._outputs.append({"output_type": "display_data", "data": shown, "metadata": {}})
 
     def _compiled(self) -> list[list[types.CodeType]]:
-        """Everything before anything runs. Raises Refused with each line that is wrong."""
+        """Checks all cells before any runs. Raises NotebookRefused with every invalid line."""
         wrong: list[str] = []
         codes: list[list[types.CodeType]] = []
         for cell in self._document.cells:
@@ -88,14 +87,14 @@ class Notebook:
                 at = f"line {error.lineno}: {(error.text or '').strip()}"
                 wrong.append(f"{self._name}, cell {cell.number}, {at}: SyntaxError: {error.msg}")
         if wrong:
-            raise Refused("\n".join(wrong))
+            raise NotebookRefused("\n".join(wrong))
         return codes
 
-    def _execute(self, cell: Cell, parts: list[types.CodeType]) -> None:
+    def _execute(self, cell: NotebookCell, parts: list[types.CodeType]) -> None:
         names = vars(self._module)
         value = None
         for code in parts:
-            value = eval(code, names)  # the notebook's own code: running it is what this is for
+            value = eval(code, names)  # the notebook's own code
             if code.co_flags & inspect.CO_COROUTINE:
                 value = self._await(value)
         if value is not None and len(parts) > 1:
@@ -111,8 +110,8 @@ class Notebook:
             figures.show()
 
     def _await(self, value: Any) -> Any:
-        """One loop for all cells, as in a notebook: what a cell has begun goes on in later ones."""
-        import asyncio  # here, because few notebooks wait
+        """One event loop for all cells, as in a notebook: tasks of one cell continue in later ones."""
+        import asyncio  # few notebooks need it
 
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
@@ -127,7 +126,7 @@ class Notebook:
         return Tee(name, original, lambda: self._outputs, self._write_sometimes)
 
     def _log(self, text: str) -> None:
-        """Past the copy, which gets more than the text."""
+        """Bypasses the copy, which gets more than the text."""
         stream = sys.__stdout__
         if stream:
             stream.write(f"{text}\n")
@@ -139,14 +138,14 @@ class Notebook:
 
     def _write(self) -> None:
         self._written_at = time.monotonic()
-        if self._into and os.getpid() == self._pid:  # a forked worker prints as well
-            # A full disk, or another thread that prints: the training goes on, and the next try may work.
+        if self._into and os.getpid() == self._pid:  # a forked worker prints, too
+            # A full disk, or another thread that prints: training continues, and the next write may succeed.
             with suppress(OSError, RuntimeError):
                 self._document.write(self._into)
 
 
 def _parts(text: str, file: str) -> list[types.CodeType]:
-    """The cell, and its last expression by itself, whose value is shown; a `;` behind it says not to."""
+    """The cell, and its last expression separately, whose value is shown unless a `;` follows."""
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     tree = compile(text, file, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
     assert isinstance(tree, ast.Module)
@@ -162,7 +161,7 @@ def _parts(text: str, file: str) -> list[types.CodeType]:
 
 
 def trimmed(error: BaseException) -> types.TracebackType | None:
-    """The error's traceback from the notebook's own code on."""
+    """The error's traceback, starting at the notebook's own code."""
     trace = error.__traceback__
     while trace and ".ipynb[" not in trace.tb_frame.f_code.co_filename:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""How nodes are had: one file or small package per provider, behind one Protocol. Nothing elsewhere names one."""
+"""Where nodes come from: one file or small package per provider, behind one Protocol. Nothing elsewhere names one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Provider(Protocol):
     def features(self) -> Features: ...
 
     def offers(self, need: Need) -> list[Offer]:
-        """What could be had, with its price. Spends nothing."""
+        """What is available for this need, with prices. Costs nothing."""
         ...
 
     def start(self, request: NodeRequest) -> None:
@@ -25,19 +25,20 @@ class Provider(Protocol):
         ...
 
     def look(self) -> list[NodeSight]:
-        """Everything tagged ours, as the provider sees it now."""
+        """Every node tagged as ours, in the state that the provider reports now."""
         ...
 
     def stop(self, key: str) -> None:
-        """Releases everything under the key, leaving no process behind. Twice, or unknown, is fine."""
+        """Releases everything under the key and leaves no process running. Calling it twice, or for an unknown key, is
+        fine."""
         ...
 
 
 class Leased(Provider, Protocol):
-    """A provider whose nodes have leases, as `features.lease_s` says."""
+    """A provider whose nodes have leases; see `features.lease_s`."""
 
     def renew(self, key: str, lease_s: float) -> None:
-        """Writes on the node that a lease begins now, for whoever finds it when its server is gone."""
+        """Records on the node that a lease starts now, so that anyone can clean up after a server that is gone."""
         ...
 
 
@@ -46,14 +47,14 @@ def leased(provider: Provider) -> Leased | None:
 
 
 class Reachable(Provider, Protocol):
-    """A provider that lets people in to its nodes, as `features.reachable` says."""
+    """A provider that supports ssh and commands on its nodes; see `features.reachable`."""
 
     def entrance(self, key: str) -> Entrance:
-        """How to get to a node that is up. Raises Conflict, with what to set, where nobody does."""
+        """How to connect to a running node. Raises Conflict, with the setting to change, where that is not possible."""
         ...
 
     def command(self, key: str, words: Sequence[str]) -> Said:
-        """Runs a command where the script runs by the provider's own means, for a node whose agent does not answer."""
+        """Runs a command next to the script by the provider's own means, for a node whose agent does not answer."""
         ...
 
 
@@ -63,8 +64,8 @@ def reachable(provider: Provider) -> Reachable | None:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a provider is made from. `slots` limits nodes that share this computer; None: one per core. `server` is the
-    mark by which a server knows its own nodes among those of others."""
+    """The settings of a provider. `slots` limits the nodes on this computer; None: one per core. `server` is the tag by
+    which a server recognises its own nodes."""
 
     home: Home
     slots: int | None = None

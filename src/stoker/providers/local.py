@@ -24,27 +24,28 @@ from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, NodeS
 from stoker.model.node.visit import Entrance, Said
 from stoker.providers import Setup
 
-_END_S = 30.0  # to kill whatever a lost agent left behind
+MOST_NODES = 64  # of one run: each is a few processes of this computer
+_END_S = 30.0  # to kill the processes that a lost agent left behind
 
 
 class LocalProvider:
-    # An agent whose lock is held is alive. One that is silent waits for something, such as room on a full disk.
+    # An agent whose lock is held is alive. A silent one may wait for something, such as space on a full disk.
     features: ClassVar[Features] = Features(
-        most_nodes=1, shares_files=True, look_every_s=0.03, patience_s=3600.0, reachable=True, terminal=True
+        most_nodes=MOST_NODES, shares_files=True, look_every_s=0.03, patience_s=3600.0, reachable=True, terminal=True
     )
 
     def __init__(self, setup: Setup) -> None:
         self._home = setup.home
         self._slots = setup.slots or os.cpu_count() or 1
         self._children: list[subprocess.Popen[bytes]] = []
-        # Looking tests a lock by taking it for a moment; a start in that moment would think the node is up.
+        # A look tests a lock by taking it for a moment; a start at that moment would think the node is up.
         self._mutex = threading.Lock()
         self._agent: Path | None = None
         self._standby: socket.socket | None = None
-        self._sent_for: set[str] = set()  # keys of nodes whose agents were sent for by this process
+        self._sent_for: set[str] = set()  # keys of nodes whose agents this process started
 
     def offers(self, need: Need) -> list[Offer]:
-        if need.nodes > 1 or need.size or need.region or need.gpus > _gpus():
+        if need.nodes > MOST_NODES or need.size or need.region or need.gpus > _gpus():
             return []
         if need.cpus > (os.cpu_count() or 1) or need.memory_gb > _memory_gb():
             return []
@@ -75,7 +76,7 @@ class LocalProvider:
             return
         if (folder / "work").exists() or self._sight(folder).state is NodeState.UP:
             self._end(folder, key)
-        with contextlib.suppress(OSError):  # the next look sees it, and it is stopped again
+        with contextlib.suppress(OSError):  # the next look sees it and stops it again
             remove_tree(folder)
         self._sent_for.discard(key)
 
@@ -89,7 +90,7 @@ class LocalProvider:
         return Said(done.returncode if done.returncode >= 0 else 128 - done.returncode, done.stdout, done.stderr)
 
     def _spawn(self, folder: Path, request: NodeRequest) -> None:
-        """The lock is taken here and handed to the agent, so that there is no moment without an owner."""
+        """The lock is taken here and passed to the agent, so that it always has an owner."""
         lock = claim(folder / "lock")
         if lock is None:
             return
@@ -101,7 +102,7 @@ class LocalProvider:
             os.close(lock)
 
     def _send_for(self, options: dict[str, str], variables: dict[str, str], lock: int) -> None:
-        """From the process that stands by; another one is started where there is none, or it has died."""
+        """From the standby process; a new one is started where there is none, or it has died."""
         for _ in range(2):
             if self._standby is None:
                 self._standby = self._start_standby()
@@ -110,7 +111,7 @@ class LocalProvider:
             except OSError:
                 self._standby.close()
                 self._standby = None
-        raise ProviderFailed("no agent could be started", hint="stoker doctor")
+        raise ProviderFailed("could not start an agent", hint="stoker doctor")
 
     def _start_standby(self) -> socket.socket:
         ours, theirs = socket.socketpair()
@@ -141,12 +142,12 @@ class LocalProvider:
         """The kernel releases the lock when the agent dies, however it dies."""
         if is_held(folder / "lock"):
             return NodeSight(folder.name, NodeState.UP)
-        # An agent writes to its log before anything else: without one it may be that a server died while it began this.
+        # An agent writes its log first: without a log, the server may have died while it started this node.
         unfinished = folder.name not in self._sent_for and not (folder / "agent.log").exists()
         return NodeSight(folder.name, NodeState.GONE, _last_words(folder / "agent.log"), unfinished=unfinished)
 
     def _end(self, folder: Path, key: str) -> None:
-        """Raises ProviderFailed where what the node printed waits for its store: the folder is still needed."""
+        """Raises ProviderFailed while log lines are not uploaded: the folder is still needed."""
         command = [*self._agent_command("end"), "--folder", str(folder), "--key", key]
         try:
             ended = subprocess.run(command, timeout=_END_S, check=False, stdin=subprocess.DEVNULL, capture_output=True)
@@ -154,7 +155,7 @@ class LocalProvider:
         except subprocess.TimeoutExpired:
             unshipped = (folder / "access").exists()
         if unshipped:
-            raise ProviderFailed(f"what {key} printed last waits for its store, which cannot be reached")
+            raise ProviderFailed(f"the last log lines of {key} are not uploaded yet: the store is unreachable")
 
 
 def _memory_gb() -> float:
@@ -167,7 +168,7 @@ def _gpus() -> int:
 
 
 def _last_words(log: Path) -> str:
-    """Why the agent died, as far as it could still say so."""
+    """Why the agent died, from its log."""
     with contextlib.suppress(OSError):
         lines = log.read_text(errors="replace")[-4000:].split("\n")
         said = [line.strip() for line in lines if line.strip()]
@@ -176,6 +177,6 @@ def _last_words(log: Path) -> str:
 
 
 def _uv() -> str | None:
-    """The uv that came with Stoker, before any other."""
+    """The uv that is installed with Stoker, before any other."""
     beside = Path(sys.executable).with_name("uv")
     return str(beside) if beside.exists() else shutil.which("uv")

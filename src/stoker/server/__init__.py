@@ -1,1 +1,1 @@
-"""What keeps it true: the API, the database and the reconciler. Decisions are the engine's."""
+"""The server: the API, the database and the reconciler. The engine makes the decisions."""

@@ -1,4 +1,4 @@
-"""`python -m stoker.server`: takes the lock, opens the database, listens in its home, and tells where."""
+"""`python -m stoker.server`: takes the lock, opens the database, listens in its home, and publishes its address."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ from stoker.errors import Conflict, DatabaseUnusable, HomeUnusable, StokerError
 from stoker.files.lock import claim
 from stoker.model.workspace.home import Home
 from stoker.server.api.app import build
-from stoker.server.door.doorkeeper import guarded
-from stoker.server.door.listening import own_socket, port_socket
+from stoker.server.door.home import close_home, make_private
+from stoker.server.door.listening import guarded, own_socket, port_socket
 from stoker.server.door.logtext import log_to
-from stoker.server.door.privacy import close_home, make_private
 from stoker.server.records.database import Database
 from stoker.server.records.rebuild import rebuild
 from stoker.server.service import assemble
-from stoker.server.settings import Settings, from_environment
+from stoker.server.settings import ServerSettings, from_environment
 from stoker.server.stores.keychain import open_keychain
 
 log = logging.getLogger("stoker.server")
@@ -50,7 +49,7 @@ def main() -> int:
     return 0
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: ServerSettings) -> None:
     home = settings.home
     make_private(home)
     alive = _take_lock(home)
@@ -86,7 +85,7 @@ def _port_url(listeners: list[socket.socket]) -> str:
 
 
 class _Server(uvicorn.Server):
-    """Ends in good order on a signal. uvicorn would raise it again afterwards, and nobody would tidy up."""
+    """Shuts down cleanly on a signal. uvicorn would raise it again afterwards, and skip the clean-up."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -97,7 +96,7 @@ class _Server(uvicorn.Server):
 
 
 async def _run(
-    server: uvicorn.Server, app: FastAPI, listeners: list[socket.socket], settings: Settings, address: _Address
+    server: uvicorn.Server, app: FastAPI, listeners: list[socket.socket], settings: ServerSettings, address: _Address
 ) -> None:
     serving = asyncio.create_task(server.serve(sockets=listeners))
     while not server.started and not serving.done():
@@ -117,8 +116,8 @@ async def _run(
 
 
 async def _stay_findable(address: _Address) -> None:
-    """A server whose address file was deleted could be found and stopped by nobody; one whose home was opened to others
-    is believed by nobody."""
+    """Rewrites a deleted address file, without which nobody could find or stop the server, and closes a home that was
+    opened to others, because clients then refuse it."""
     while True:
         await asyncio.sleep(2)
         with suppress(OSError, HomeUnusable):
@@ -132,7 +131,7 @@ async def _end_when_idle(server: uvicorn.Server, app: FastAPI, idle_s: float) ->
         await asyncio.sleep(min(idle_s / 4, 60))
         busy = any(not run.at_rest for run in app.state.service.ledger.open)
         if not busy and time.monotonic() - app.state.asked_at > idle_s:
-            log.info("nothing to do for %.0f s: ending; the next command starts a server", idle_s)
+            log.info("idle for %.0f s: stopping; the next command starts a server", idle_s)
             server.should_exit = True
             return
 
@@ -144,12 +143,12 @@ def _take_lock(home: Home) -> int:
     return alive
 
 
-def _open_database(settings: Settings) -> tuple[Database, tuple[str, ...]]:
+def _open_database(settings: ServerSettings) -> tuple[Database, tuple[str, ...]]:
     home = settings.home
     try:
         return Database.open(home.database), ()
     except DatabaseUnusable as error:
-        if error.hint:  # from a newer Stoker: not damaged, and not ours to touch
+        if error.hint:  # from a newer Stoker: not damaged, so leave it alone
             raise
         log.error("%s", error.message)
         database, notice = rebuild(home, open_keychain(home.credentials, settings.keychain))
@@ -161,10 +160,10 @@ def _open_database(settings: Settings) -> tuple[Database, tuple[str, ...]]:
 class _Address:
     home: Home
     token: str = field(repr=False)
-    http: str  # the URL of its port; empty where it has none
+    http: str  # the URL of its TCP port; empty where it has none
 
     def tell(self) -> None:
-        """Written whole and private, then renamed: whoever can read it reads all of it."""
+        """Written completely and with private permissions, then renamed: a reader always sees all of it."""
         facts = {"token": self.token, "http": self.http, "pid": os.getpid(), "version": __version__}
         part = Path(f"{self.home.address}.{os.getpid()}")
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

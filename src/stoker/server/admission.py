@@ -1,4 +1,4 @@
-"""What can be known to be impossible before a run is taken in: every problem names its field."""
+"""Checks that a run is possible before it is accepted: every problem names its field."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from stoker.engine.money.fuse import dollars, least_start
-from stoker.engine.offers.market import needs
+from stoker.engine.offers.market import fits_whole, needs
 from stoker.errors import BadInput, Conflict, JobInvalid, Problem
 from stoker.model.job.fields import nearest
 from stoker.model.job.job import Job, Launcher
@@ -15,17 +15,17 @@ from stoker.model.node.orders import Terminal
 from stoker.model.workspace.store import is_twin, original
 from stoker.providers import Provider
 
-_STARTERS = (Launcher.TORCHRUN, Launcher.MPI)  # which start processes of their own
-_GPUS = ("T4", "A10", "V100", "A100", "H100")  # that people ask for: whether a provider has one is asked of it
+_STARTERS = (Launcher.TORCHRUN, Launcher.MPI)  # start processes themselves
+_GPUS = ("T4", "A10", "V100", "A100", "H100")  # common requests: the provider decides whether it has one
 
 
 def admit(job: Job, providers: Mapping[str, Provider], *, data_follows: bool = False) -> Offer:
-    """The offer the job would take. Raises JobInvalid with everything that stands in its way; with `data_follows`, data
-    that is yet to be put into the store does not."""
+    """The offer that the job would take. Raises JobInvalid with all problems; with `data_follows`, data that will be
+    uploaded later is none."""
     provider = providers.get(job.on)
     if provider is None and is_twin(job.on) and original(job.on) in providers:
         clouds = ", ".join(f"`{original(name)}`" for name in providers if is_twin(name))
-        raise JobInvalid([Problem("on", f"`{original(job.on)}`", f"a cloud that has a twin: {clouds}")])
+        raise JobInvalid([Problem("on", f"`{original(job.on)}`", f"a cloud with a twin: {clouds}")])
     if provider is None:
         expected = "a provider or cluster: " + ", ".join(f"`{name}`" for name in providers)
         raise JobInvalid([Problem("on", f"`{job.on}`", expected, nearest(job.on, providers))])
@@ -33,6 +33,7 @@ def admit(job: Job, providers: Mapping[str, Provider], *, data_follows: bool = F
     if problems:
         raise JobInvalid(problems)
     found = [provider.offers(need) for need in needs(job)]
+    _check_room(job, provider, [offer for offers in found for offer in offers])
     _check_budget(job, [offer for offers in found for offer in offers])
     _check_deadline(job, [offer for offers in found for offer in offers])
     for offers in found:
@@ -42,22 +43,24 @@ def admit(job: Job, providers: Mapping[str, Provider], *, data_follows: bool = F
 
 
 def check_terminal(job: Job, terminal: Terminal, providers: Mapping[str, Provider]) -> None:
-    """Raises Conflict where the script of such a job cannot have the terminal of whoever submits it."""
+    """Raises Conflict where the script of such a job cannot use the terminal of the submitter."""
     if not terminal.sound:
-        raise BadInput(f"a terminal of the kind `{terminal.kind[:100]}` is not known", hint="export TERM=xterm")
+        raise BadInput(f"unknown terminal type `{terminal.kind[:100]}`", hint="export TERM=xterm")
     if not providers[job.on].features.terminal:
         near = next((name for name, one in providers.items() if one.features.terminal), "")
-        hint = "submit it without, and look into its node: `stoker exec RUN -- COMMAND`, or `stoker ssh RUN`"
+        hint = (
+            "submit it without `--interactive`, and inspect its node: `stoker exec RUN -- COMMAND`, or `stoker ssh RUN`"
+        )
         hint += f"; to debug it here: `stoker run --interactive --on {near}`" if near else ""
-        raise Conflict(f"`--interactive`: a script on `{job.on}` cannot have your terminal", hint=hint)
+        raise Conflict(f"`--interactive` is not supported on `{job.on}`", hint=hint)
     if job.nodes * (job.processes if isinstance(job.processes, int) else 2) > 1 or job.launcher in _STARTERS:
         found = f"`processes: {job.processes}`" if job.processes != 1 else f"`launcher: {job.launcher}`"
         hint = "`--set processes=1 --set launcher=plain`"
-        raise Conflict(f"`--interactive` is for one process, and the job has {found}", hint=hint)
+        raise Conflict(f"`--interactive` requires a single process, but the job has {found}", hint=hint)
 
 
 def _unfit(job: Job, provider: Provider) -> Problem:
-    """Nothing fits: which of the wishes is it that nothing fits with?"""
+    """Nothing fits: find the setting that excludes everything."""
     need = needs(job)[0]
     if need.region and (elsewhere := provider.offers(replace(need, region=""))):
         places = sorted({offer.place for offer in elsewhere})
@@ -77,23 +80,33 @@ def _check_budget(job: Job, offers: list[Offer]) -> None:
     if job.budget is None or not offers:
         return
     cheapest = min(offers, key=least_start)
-    needed = least_start(cheapest)
+    needed = least_start(cheapest) * job.nodes
     if job.budget < needed:
-        what = f"the shortest run on the cheapest offer, a {cheapest.size} in {cheapest.place}, costs that"
+        each = f"a {cheapest.size}" if job.nodes == 1 else f"{job.nodes} {cheapest.size}"
+        what = f"the shortest run on the cheapest offer, {each} in {cheapest.place}, costs that"
         expected = f"at least {dollars(needed, up=True)}: {what}"
         raise JobInvalid([Problem("budget", f"`{dollars(job.budget)}`", expected)])
 
 
+def _check_room(job: Job, provider: Provider, offers: list[Offer]) -> None:
+    """A gang that no quota has room for, however long it waits."""
+    if job.nodes == 1 or provider.features.shares_files or not offers or any(fits_whole(o, job.nodes) for o in offers):
+        return
+    widest = max(offers, key=lambda offer: offer.slots or 0)
+    expected = f"at most {widest.slots} of {widest.size} in {widest.place}: that is the quota there"
+    raise JobInvalid([Problem("nodes", f"`{job.nodes}`", expected)])
+
+
 def _check_deadline(job: Job, offers: list[Offer]) -> None:
-    """One that would be over before any machine is there cannot be met by any choice."""
+    """A deadline before any machine could be ready cannot be met by any choice."""
     ready_s = min((offer.ready_s for offer in offers), default=0.0)
     if job.deadline is not None and job.deadline <= ready_s:
-        expected = f"more than {ready_s:.0f}s: so long a machine takes to start, before your script does anything"
+        expected = f"more than {ready_s:.0f}s: a machine takes that long to start, before your script runs"
         raise JobInvalid([Problem("deadline", f"`{job.deadline:g}s`", expected)])
 
 
 def _spelled(job: Job) -> str:
-    """What the job needs of a machine, in words."""
+    """The job's requirements of a machine, as text."""
     given = {"cpus": job.cpus, "GB of memory": job.memory, "gpus": job.gpus, "gpu": job.gpu}
     named = [f"{value} {name}" for name, value in given.items() if value]
     named += [f"the size {job.size}"] if job.size else []
@@ -102,7 +115,7 @@ def _spelled(job: Job) -> str:
 
 
 def no_effect(job: Job, provider: Provider) -> list[str]:
-    """What the job asks for and gets no answer to there: no reason to refuse it, but one to say so."""
+    """Settings that the provider ignores: no reason to refuse the job, but one for a warning."""
     given = {"spot": job.spot, "deadline": job.deadline} if not provider.features.spot else {}
     return [f"`{name}` has no effect on `{job.on}`" for name, value in given.items() if value]
 
@@ -112,10 +125,12 @@ def _node_problems(job: Job, provider: Provider) -> list[Problem]:
     most = provider.features.most_nodes
     if most is not None and job.nodes > most:
         problems.append(Problem("nodes", f"`{job.nodes}`", f"at most {most} on `{job.on}`"))
+    if job.nodes > 1 and job.launcher is Launcher.MPI:
+        problems.append(Problem("launcher", "`mpi`", "`plain` or `torchrun`: `mpi` starts processes on one node only"))
     if not provider.features.containers:
         for field in ("image", "dockerfile"):
             if value := getattr(job.environment, field):
-                expected = f"`requirements` or `python`: `{job.on}` runs no containers"
+                expected = f"`requirements` or `python`: `{job.on}` does not support containers"
                 problems.append(Problem(f"environment.{field}", f"`{value}`", expected))
     return problems
 
@@ -125,7 +140,7 @@ def to_store(job: Job, provider: Provider) -> list[str]:
     if provider.features.shares_files:
         return []
     paths = {name: given.path or "" for name, given in job.data.items()}
-    # What a URL is, and whether it is there, is found out when it is pinned.
+    # Whether a URL exists is checked when it is pinned.
     return [name for name, path in paths.items() if path and ("://" not in path or path.startswith("file://"))]
 
 
@@ -139,7 +154,7 @@ def _data_problems(job: Job, provider: Provider) -> list[Problem]:
 
 
 def _put(job: Job, name: str, path: str) -> str:
-    """How a folder of this computer becomes something that nodes elsewhere can read."""
+    """How to upload a folder of this computer for nodes elsewhere."""
     dataset, store = name.lower(), " --store twin" if is_twin(job.on) else ""
     command = f"stoker data put {path.removeprefix('file://')} --name {dataset}{store}"
-    return f"`{command}` brings it there, and `{name}: {{dataset: {dataset}}}` reads it"
+    return f"`{command}` uploads it, and `{name}: {{dataset: {dataset}}}` reads it"

@@ -1,4 +1,4 @@
-"""Why an agent is silent: its store is the only way in which it can speak, so that is tried, beside the event loop."""
+"""Why an agent is silent: it reports only through its store, so the store is probed, outside the event loop."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from stoker.server.rounds.outside import Clock, call_far
 from stoker.stores import Store
 from stoker.stores.pacing import NEAR, pacing
 
-PATIENCE_S = 1.0  # whoever asks about a run does not wait longer for this
-_KEEP_S = 5.0  # a list of a hundred silent runs asks their store once
+PATIENCE_S = 1.0  # the longest that a request about a run waits for this
+_KEEP_S = 5.0  # a list of a hundred silent runs probes their store once
 
 
 class Probing:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: dict[str, tuple[float, str]] = {}  # by URL: when it was asked, and what it said
+        self._known: dict[str, tuple[float, str]] = {}  # by URL: when it was probed, and the result
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     async def why(self, store: Store) -> str:
-        """What is wrong with the store, as the end of a sentence; empty where nothing is, or that is not known yet. A
-        far one is not asked while somebody waits."""
+        """What is wrong with the store, as the end of a sentence; empty where nothing is, or it is not known yet. A
+        remote one is not probed while a client waits."""
         if pacing(store) is not NEAR:
             return ""
         at, why = self._known.get(store.url, (float("-inf"), ""))

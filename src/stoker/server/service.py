@@ -1,4 +1,4 @@
-"""Everything a running server is made of, put together once and handed to the API."""
+"""All parts of a running server, assembled once and passed to the API."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from stoker.providers import Provider, Setup, load
 from stoker.server.code.arrivals import Arrivals
 from stoker.server.code.shelf import Shelves
 from stoker.server.code.unused import UnusedCode
-from stoker.server.data.datasets import Datasets
-from stoker.server.door.identity import server_id
+from stoker.server.data.datasets import DatasetRecords
+from stoker.server.door.home import server_id
 from stoker.server.records.database import Database
-from stoker.server.records.datasettable import DatasetTable
-from stoker.server.records.recorder import Recorder, Signing
-from stoker.server.records.storetable import StoreTable
+from stoker.server.records.recorder import FactsRecorder, Signing
+from stoker.server.records.tables import DatasetTable, StoreTable
 from stoker.server.removals.housekeeping import Housekeeping
 from stoker.server.removals.removals import Removals
 from stoker.server.results.heritage import Heritage
@@ -26,28 +25,28 @@ from stoker.server.rounds.limits import LimitBook
 from stoker.server.rounds.outside import Clock
 from stoker.server.rounds.performer import Performer
 from stoker.server.rounds.reconciler import Reconciler
-from stoker.server.settings import Settings
+from stoker.server.settings import ServerSettings
 from stoker.server.stores.accesses import Accesses
 from stoker.server.stores.keychain import Keychain, Vault, open_keychain
-from stoker.server.stores.stores import Stores
+from stoker.server.stores.stores import StoreDirectory
 from stoker.server.visits.wishes import Visits
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    settings: Settings
+    settings: ServerSettings
     token: str
     clock: Clock
     started_at: datetime
     keychain: Keychain
-    stores: Stores
+    stores: StoreDirectory
     accesses: Accesses
     providers: Mapping[str, Provider]
     database: Database
     ledger: Ledger
     vault: Vault
     shelves: Shelves
-    datasets: Datasets
+    datasets: DatasetRecords
     visits: Visits
     heritage: Heritage
     limits: LimitBook
@@ -56,20 +55,20 @@ class Service:
     removals: Removals
     housekeeping: Housekeeping
     weighing: Weighing
-    notices: tuple[str, ...] = ()  # what an administrator should know, such as a rebuilt database
+    notices: tuple[str, ...] = ()  # for the administrator, such as a rebuilt database
 
 
-def assemble(settings: Settings, token: str, database: Database, notices: tuple[str, ...] = ()) -> Service:
+def assemble(settings: ServerSettings, token: str, database: Database, notices: tuple[str, ...] = ()) -> Service:
     clock = Clock()
     keychain = open_keychain(settings.home.credentials, settings.keychain)
     table = StoreTable(database.engine, settings.home.stores)
-    stores = Stores(settings.home, table, keychain, used=bool(database.run_ids()))
+    stores = StoreDirectory(settings.home, table, keychain, used=bool(database.run_ids()))
     providers = load(Setup(settings.home, settings.slots, server_id(settings.home)))
     accesses = Accesses(
         stores, keychain, clock, settings.access_s, here=lambda name: providers[name].features.shares_files
     )
     signing = Signing(keychain)
-    ledger = Ledger(database, Recorder(stores, signing))
+    ledger = Ledger(database, FactsRecorder(stores, signing))
     vault = Vault(settings.home.secrets)
     leases = Leases(providers, stores, accesses, clock)
     visits = Visits()
@@ -96,7 +95,7 @@ def assemble(settings: Settings, token: str, database: Database, notices: tuple[
         ledger=ledger,
         vault=vault,
         shelves=shelves,
-        datasets=Datasets(DatasetTable(database.engine), stores.open, lambda: stores.workspace.name, signing),
+        datasets=DatasetRecords(DatasetTable(database.engine), stores.open, lambda: stores.workspace.name, signing),
         visits=visits,
         heritage=heritage,
         limits=limits,

@@ -1,4 +1,4 @@
-"""How this server is set up: the one file of the server that reads the environment."""
+"""The settings of this server: its only file that reads the environment."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from stoker.server.stores.keychain import WAYS
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServerSettings:
     home: Home
-    port: int | None = None  # of loopback TCP, besides the home's Unix socket; None: none, 0: any free one
+    port: int | None = None  # loopback TCP, besides the home's Unix socket; None: none, 0: any free one
     slots: int | None = None  # nodes on this computer at once; None: one per core
-    keychain: str = "auto"  # where credentials are kept: the system's keyring if it has one, or `file`
-    access_s: float = 86_400.0  # how long a node may use what it is given of a store, before that has to be renewed
-    idle_exit_s: float = 7200.0  # a server with nothing to do and nobody asking ends; the next command starts one
+    keychain: str = "auto"  # where credentials are stored: the system's keyring if it has one, or `file`
+    access_s: float = 86_400.0  # how long a node's store token is valid before it must be renewed
+    idle_exit_s: float = 7200.0  # an idle server without requests stops after this; the next command starts one
 
 
-def from_environment(environ: Mapping[str, str]) -> Settings:
+def from_environment(environ: Mapping[str, str]) -> ServerSettings:
     root = Path(environ.get("STOKER_HOME") or "~/.stoker").expanduser().absolute()
     slots = _whole(environ, "STOKER_SLOTS", 0)
-    return Settings(
+    return ServerSettings(
         home=Home(root),
         port=_whole(environ, "STOKER_PORT", 0) if environ.get("STOKER_PORT") else None,
         slots=slots or None,

@@ -1,4 +1,4 @@
-"""Where bytes live: a folder for each kind of store, behind one Protocol. Nothing here knows what the bytes mean."""
+"""Where bytes are stored: one folder per kind of store, behind one Protocol. Nothing here knows what the bytes mean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One object as a listing shows it. `changed_at` is in unix seconds; `etag` differs for every content a key had."""
+    """One object of a listing. `changed_at` is in unix seconds; `etag` differs for every content of a key."""
 
     key: str
     size_bytes: int
@@ -26,12 +26,12 @@ class Stored:
 class Store(Protocol):
     """Keys are relative paths with `/`. Every method may be called from several threads and processes at once.
 
-    A store has `url` and the first five methods. It inherits from this class, and so has the others, which it replaces
-    where it can do better or knows more.
+    A store implements `url` and the first five methods. It inherits the others from this class, and overrides those
+    that it can do better.
     """
 
     url: str
-    at_once: int = AT_ONCE  # files that are carried side by side
+    at_once: int = AT_ONCE  # files that are transferred concurrently
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes from `start`; fewer than `size`, or none, where the object ends. Raises Missing."""
@@ -42,8 +42,8 @@ class Store(Protocol):
         raise NotImplementedError
 
     def append(self, key: str, offset: int, data: bytes) -> int:
-        """Makes the object hold `data` at `offset`, and returns its size. Bytes already there are kept, so that
-        the same append may be repeated. Raises StoreFailed when `offset` is past the end. One writer per key."""
+        """Makes the object contain `data` at `offset`, and returns its size. Existing bytes are kept, so that the same
+        append may be repeated. Raises StoreFailed when `offset` is past the end. One writer per key."""
         raise NotImplementedError
 
     def list(self, prefix: str) -> Iterator[Stored]:
@@ -51,13 +51,13 @@ class Store(Protocol):
         raise NotImplementedError
 
     def delete(self, key: str) -> None:
-        """Missing is fine."""
+        """A missing key is fine."""
         raise NotImplementedError
 
     def stream(self, key: str, start: int, size: int) -> Iterator[memoryview]:
-        """A part of an object that was put, not appended to, never in memory as a whole. A piece is good until the next
-        one is asked for. Fewer bytes come where the object ends before. Raises Missing, and StoreUnavailable where the
-        stream breaks off."""
+        """A part of an object that was put, not appended to, never in memory as a whole. A piece is valid until the
+        next one is requested. Fewer bytes are returned where the object ends earlier. Raises Missing, and
+        StoreUnavailable where the stream is interrupted."""
         for at in range(start, start + size, PIECE_BYTES):
             piece = self.get(key, at, min(PIECE_BYTES, start + size - at))
             yield memoryview(piece)
@@ -65,29 +65,29 @@ class Store(Protocol):
                 return
 
     def remove_below(self, prefix: str) -> None:
-        """Removes everything below a prefix, also what `list` leaves out because its name is not a key. May fail and be
+        """Deletes everything below a prefix, including what `list` omits because its name is not a key. May fail and be
         repeated."""
         for key in [stored.key for stored in self.list(prefix.removesuffix("/"))]:
             self.delete(key)
 
     def prepare(self, key: str) -> None:
-        """Makes the place that a key lies in, where whoever has a token could not. Most have nothing to do."""
+        """Creates the container of a key, where a token holder could not. Most stores have nothing to do."""
         return
 
     def route(self, key: str) -> Route | None:
-        """The token that this store reaches a key with; None where it was opened without any."""
+        """The token with which this store reaches a key; None where it was opened without any."""
         return None
 
     def path(self, key: str) -> str:
-        """The file of this computer that a key is; empty where it is none. It need not exist."""
+        """The local file of a key; empty where it is not a file. It need not exist."""
         return ""
 
     @property
     def near(self) -> bool:
-        """Whether asking costs next to nothing, neither time nor money."""
+        """Whether requests cost almost nothing, neither time nor money."""
         return False
 
     @property
     def left_out(self) -> int:
-        """How many objects listings have left out, because their names are not keys."""
+        """How many objects listings have omitted, because their names are not keys."""
         return 0

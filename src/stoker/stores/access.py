@@ -1,4 +1,4 @@
-"""What a node or a client is given instead of a credential: tokens for parts of a store, which end by themselves.
+"""What a node or a client gets instead of a credential: tokens for parts of a store, which expire.
 
 Standard library only: agents carry this file.
 """
@@ -13,9 +13,9 @@ from stoker.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Keys that begin with `prefix` lie at `url`, under the rest of their name; a prefix that does not end with `/` is
-    the key of one object, which is what `url` leads to. `token` is a SAS for Azure, JSON of temporary keys for S3, and
-    empty for a folder."""
+    """Keys with the prefix `prefix` are at `url`, under the rest of their name; a prefix that does not end with `/` is
+    the key of one object, at `url` itself. `token` is a SAS for Azure, JSON of temporary keys for S3, and empty for a
+    folder."""
 
     prefix: str
     url: str
@@ -24,7 +24,7 @@ class Route:
 
     @property
     def one(self) -> str:
-        """The name of the one object that it is for; empty where it is for a folder."""
+        """The name of its single object; empty where it is for a folder."""
         return self.prefix.rpartition("/")[2]
 
     def covers(self, key: str) -> bool:
@@ -44,7 +44,7 @@ class Access:
         return max(fitting, key=lambda route: len(route.prefix), default=None)
 
     def to_text(self) -> str:
-        """Holds the tokens: for a node's environment, or sealed."""
+        """Contains the tokens: for a node's environment, or encrypted."""
         routes = [[route.prefix, route.url, route.token, route.writes] for route in self.routes]
         return json.dumps({"expires_at": self.expires_at, "routes": routes})
 

@@ -1,4 +1,4 @@
-"""What opens a store: kept by server and client in a keychain, never sent to a node."""
+"""What opens a store: stored by server and client in a keychain, never sent to a node."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """`kind` is one of those that the store's kind has: `kinds.check_credential` says whether it fits. Neither its repr
-    nor its messages show a value, so that it may stand in a traceback."""
+    """`kind` is one of those of the store's kind: `kinds.check_credential` checks it. Neither its repr nor its messages
+    show a value, so that it may appear in a traceback."""
 
     kind: str = NONE
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -31,7 +31,7 @@ class Credential:
             if not all(isinstance(value, str) for value in (kind, *values.values())):
                 raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise BadInput("this is not a credential that Stoker has kept", hint="stoker store add") from None
+            raise BadInput("this is not a credential stored by Stoker", hint="stoker store add") from None
         return cls(kind, values)
 
 

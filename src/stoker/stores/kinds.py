@@ -1,6 +1,6 @@
-"""Kinds of stores: what each says about itself, and how they are found. Standard library only: agents carry this file.
+"""Kinds of stores: their descriptions, and how they are found. Standard library only: agents carry this file.
 
-A kind is a class behind an entry point of the group `stoker.stores`. An agent has the kinds that were packed with it.
+A kind is a class behind an entry point of the group `stoker.stores`. An agent has the kinds that are packed with it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from stoker.stores.credential import NONE, NOTHING, Credential
 from stoker.stores.mounting import MountProgram
 
 GROUP = "stoker.stores"
-CARRIED = "carried.json"  # in a packed agent, beside this file: the kinds that it has, by name
+CARRIED = "carried.json"  # in a packed agent, next to this file: its kinds, by name
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a store is. `endpoint` is what container or bucket names are put behind, empty for the public service that
-    the kind names by itself; `prefix` ends with `/` unless it is empty. For a folder only `prefix` is set: the path."""
+    """Where a store is. `endpoint` is the address of the service, empty for the public one of the kind; `prefix` ends
+    with `/` unless it is empty. For a folder only `prefix` is set: the path."""
 
     kind: str
     endpoint: str = ""
@@ -39,19 +39,20 @@ class Location:
 
     @property
     def url(self) -> str:
-        """The same place in its one full form, without a secret."""
+        """The same location in canonical form, without a secret."""
         return named(self.kind).spell(self)
 
     @property
     def local(self) -> bool:
-        """Whether it is a place of this computer, which needs neither a network nor a token."""
+        """Whether it is on this computer, and needs neither a network nor a token."""
         return named(self.kind).local
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A part of a store, for a while. `reads` and `writes` are prefixes of keys, such as `runs/<id>/`; what may be
-    written may be read and listed too. What does not end with `/` is the key of one object, read and not listed."""
+    """A part of a store, for a limited time. `reads` and `writes` are prefixes of keys, such as `runs/<id>/`; what may
+    be written may be read and listed too. A prefix that does not end with `/` is the key of one object, which can be
+    read, not listed."""
 
     reads: Sequence[str]
     writes: Sequence[str]
@@ -64,9 +65,9 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class CredentialForm:
-    """One way to open stores of a kind. Value names behind a `?` may be absent. Where `asked` is empty nothing is asked
-    for: whoever is logged in on this machine opens it. `read` makes values of the text that a user gives, and
-    `recognise` says whether a text is of this form, for users who do not say which."""
+    """One way to open stores of a kind. Value names after a `?` are optional. Where `asked` is empty, nothing is asked:
+    the login of this machine is used. `read` parses a user's text, and `recognise` says whether a text has this form,
+    for users who do not name one."""
 
     name: str
     values: tuple[str, ...] = ()
@@ -78,17 +79,17 @@ class CredentialForm:
 
 
 class NodeKind(Protocol):
-    """What a node needs of a kind: with nothing but the standard library. `carried` names the modules for it, besides
-    the one that the class is in. Kinds inherit from `StoreKind`, and replace what is not right for them."""
+    """What a node needs of a kind, with only the standard library. `carried` names the modules for it, besides that of
+    the class. Kinds inherit from `StoreKind`, and override what differs."""
 
     name: str
-    schemes: tuple[str, ...]  # that its URLs begin with; "" stands for text that is no URL
+    schemes: tuple[str, ...]  # of its URLs; "" stands for text that is not a URL
     forms: tuple[str, ...]  # of its URLs, for messages
-    local: bool = False  # a place of this computer
+    local: bool = False  # on this computer
     carried: tuple[str, ...] = ()
 
     def locate(self, url: str) -> Location:
-        """Raises ValueError, in words."""
+        """Raises ValueError with a message."""
         ...
 
     def spell(self, location: Location) -> str:
@@ -96,54 +97,54 @@ class NodeKind(Protocol):
         ...
 
     def open_on_node(self, route: Route, place: Location) -> Store:
-        """`place` is where the keys of the route lie, without its prefix."""
+        """`place` is where the keys of the route are, without its prefix."""
         ...
 
     def mounts(self) -> Sequence[MountProgram]:
-        """The programs that can mount it, best first; none where it cannot be mounted."""
+        """The programs that can mount it, best first; empty where mounts are not supported."""
         return ()
 
 
 class StoreKind(NodeKind, Protocol):
-    """What server and client need besides. Imports of third parties belong inside these methods."""
+    """What server and client need in addition. Import third-party packages inside these methods."""
 
     credentials: tuple[CredentialForm, ...] = ()  # besides none at all
-    # Whether a token is for a prefix, so that one for the empty prefix would open all of the store.
+    # Whether a token is for a prefix, so that one for the empty prefix would open the whole store.
     grants_prefixes: bool = False
-    # What a user may do where `stoker store check` could not do a thing: write, list, read, run folder or delete.
+    # What a user can do where `stoker store check` failed: to write, list, read, use a run folder or delete.
     advice: Mapping[str, str] = MappingProxyType({})
 
     def endpoint(self, location: Location) -> str:
-        """Where its service listens; empty for a place of this computer."""
+        """The address of its service; empty on this computer."""
         ...
 
     def open(self, location: Location, credential: Credential) -> Store:
-        """Nothing is asked of the store yet. Raises BadInput for a credential that cannot open it."""
+        """Sends no request. Raises BadInput for a credential of the wrong kind."""
         ...
 
     def open_route(self, route: Route, place: Location) -> Store:
-        """As `open_on_node`, for a client, which has third parties' libraries."""
+        """As `open_on_node`, for a client, which has third-party packages."""
         ...
 
     def grant(self, location: Location, credential: Credential, part: Grant) -> Access:
-        """Raises StoreDenied, in words, where the credential cannot be split into something narrower."""
+        """Raises StoreDenied where the credential cannot be restricted."""
         ...
 
     def unsplit(self, location: Location, credential: Credential) -> str:
-        """Empty where `grant` gives less than the credential itself; else what a user can do to make it so."""
+        """Empty where `grant` gives less than the credential itself; else what a user can do about it."""
         return ""
 
     def expires_at(self, credential: Credential) -> float:
-        """When the credential ends, in unix seconds; 0 where it does not, or does not say."""
+        """When the credential expires, in unix seconds; 0 where it does not, or does not say."""
         return 0.0
 
 
 @cache
 def kinds() -> Mapping[str, StoreKind]:
-    """Every kind that is installed, by its name; in an agent, every kind that it carries."""
+    """Every installed kind, by name; in an agent, every kind that it carries."""
     found = _carried() or _installed()
     if not found:
-        raise StokerError("no kind of store is installed", hint="install Stoker again: `pip install --force stoker`")
+        raise StokerError("no kind of store is installed", hint="reinstall Stoker: `pip install --force stoker`")
     made: list[StoreKind] = [pkgutil.resolve_name(value)() for value in found.values()]
     return {kind.name: kind for kind in made}
 
@@ -157,7 +158,7 @@ def kind_of(url: str) -> StoreKind:
 
 
 def locate(url: str) -> Location:
-    """Raises BadInput, in words, for a URL that is no store's. Text that is no URL is the path of a folder."""
+    """Raises BadInput for a URL that does not name a store. Text that is not a URL is the path of a folder."""
     scheme = url.partition("://")[0].lower() if "://" in url else ""
     for kind in kinds().values():
         if scheme in kind.schemes:
@@ -167,18 +168,18 @@ def locate(url: str) -> Location:
                 why = f"`{without_secrets(url)}` is not the URL of a store: {error}"
                 raise BadInput(why, hint=f"write {' or '.join(kind.forms)}") from None
     forms = [form for kind in kinds().values() for form in kind.forms]
-    raise BadInput(f"no store has URLs that begin with `{scheme}://`", hint=f"write one of {', '.join(forms)}")
+    raise BadInput(f"no store has URLs with `{scheme}://`", hint=f"use one of {', '.join(forms)}")
 
 
 def without_secrets(url: str) -> str:
-    """A URL fit for a message: signatures and passwords are cut off."""
+    """A URL for messages: without signatures and passwords."""
     address, _, query = url.partition("?")
     kept = "&".join(part for part in query.split("&") if part.startswith(("endpoint=", "region=")))
     return re.sub(r"//[^/@]*@", "//", address) + (f"?{kept}" if kept else "")
 
 
 def inner_prefix(path: str) -> str:
-    """A path inside a container or bucket, as `Location.prefix` has it. Raises ValueError."""
+    """A path inside a container or bucket, in the form of `Location.prefix`. Raises ValueError."""
     names = path.strip("/").split("/") if path.strip("/") else []
     if any(name in ("", ".", "..") for name in names) or "\0" in path:
         raise ValueError(f"`{path}` is not a path inside it")
@@ -186,37 +187,37 @@ def inner_prefix(path: str) -> str:
 
 
 def url_settings(query: str, *names: str) -> dict[str, str]:
-    """The settings behind the `?` of a bucket's URL; empty text for those that it does not have. Raises ValueError."""
+    """The settings after the `?` of a bucket's URL; empty text for missing ones. Raises ValueError."""
     found = {name: values[-1] for name, values in parse_qs(query, strict_parsing=True).items()} if query else {}
     if unknown := set(found) - set(names):
-        raise ValueError(f"`{sorted(unknown)[0]}` is no setting of a bucket; there are {' and '.join(names)}")
+        raise ValueError(f"unknown setting `{sorted(unknown)[0]}` of a bucket, expected {' or '.join(names)}")
     settings = {name: found.get(name, "") for name in names}
     settings["endpoint"] = settings["endpoint"].rstrip("/")
     if settings["endpoint"] and not re.fullmatch(r"https?://[^/@]+(/.*)?", settings["endpoint"]):
-        raise ValueError(f"the endpoint `{settings['endpoint']}` is no http address")
+        raise ValueError(f"the endpoint `{settings['endpoint']}` is not an http address")
     return settings
 
 
 def grant(
     store_url: str, credential: Credential | None, *, reads: Sequence[str], writes: Sequence[str], for_s: float
 ) -> Access:
-    """Gives a node or a client a part of a store: only what it may read and write, never the credential."""
+    """Gives a node or a client access to a part of a store: only what it may read and write, never the credential."""
     location = locate(store_url)
     return named(location.kind).grant(location, credential or NOTHING, Grant(reads, writes, for_s))
 
 
 def check_credential(location: Location, credential: Credential) -> None:
-    """Raises BadInput where such a credential does not open stores of this kind, or lacks a value."""
+    """Raises BadInput where such a credential does not fit this kind of store, or lacks a value."""
     if credential.kind == NONE and not credential.values:
         return
     forms = {form.name: form for form in named(location.kind).credentials}
     if credential.kind not in forms:
         known = ", ".join(forms) or "none"
-        raise BadInput(f"a credential of the kind `{credential.kind}` does not open `{location.url}`; use {known}")
+        raise BadInput(f"a credential of the kind `{credential.kind}` does not work for `{location.url}`; use {known}")
     values = forms[credential.kind].values
     for name in values:
         if not name.startswith("?") and not credential.values.get(name):
-            raise BadInput(f"a credential of the kind `{credential.kind}` needs its {name}")
+            raise BadInput(f"a credential of the kind `{credential.kind}` requires its {name}")
     if unknown := sorted(set(credential.values) - {name.lstrip("?") for name in values}):
         raise BadInput(f"a credential of the kind `{credential.kind}` has no `{unknown[0]}`")
 

@@ -1,6 +1,6 @@
-"""What a mount of a store is made from: the program, its words and its environment. Pure; agents carry this file.
+"""How to start a mount of a store: the program, its arguments and its environment. Pure; agents carry this file.
 
-Tokens go by the environment, which only the same user can read, and never by the command line.
+Tokens are passed in the environment, which only the same user can read, never on the command line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ READ_AHEAD = "64M"
 
 @dataclass(frozen=True, slots=True)
 class MountPlan:
-    """What one mounting program is started with."""
+    """How to start one mount program."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -24,16 +24,16 @@ class MountPlan:
 
 @dataclass(frozen=True, slots=True)
 class MountFolders:
-    """Where one mount has its things."""
+    """The folders of one mount."""
 
     place: Path  # where it is mounted
     blocks: Path  # its cache of blocks
-    socket: Path  # where rclone, which runs in its folder, tells how much it has read
+    socket: Path  # where rclone, which runs in its folder, reports how much it has read
 
 
 @dataclass(frozen=True, slots=True)
 class MountProgram:
-    """`plan` is given the path of the program, what to mount, where, and how large its cache may be."""
+    """`plan` gets the path of the program, what to mount, where, and the limit of its cache."""
 
     name: str
     plan: Callable[[str, Route, MountFolders, int], MountPlan]
@@ -51,9 +51,9 @@ def rclone(
         "vfs-cache-max-age": "9999h",
         "vfs-read-ahead": READ_AHEAD,
         "vfs-read-chunk-size": "16M",
-        "vfs-read-chunk-streams": "4",  # a connection alone is seldom as fast as the store
-        "buffer-size": "0",  # the blocks on the disk are buffer enough
-        "dir-cache-time": "9999h",  # what a version names never changes
+        "vfs-read-chunk-streams": "4",  # a single connection is seldom as fast as the store
+        "buffer-size": "0",  # the blocks on the disk are enough
+        "dir-cache-time": "9999h",  # the files of a version never change
         "attr-timeout": "1h",
         "poll-interval": "0",
         "rc-addr": f"unix://{folders.socket.name}",

@@ -1,6 +1,6 @@
 """Opens stores: by URL and credential for the server, by an access for clients and nodes.
 
-Standard library only, but for what kinds import when they are used: agents carry this file.
+Standard library only, except for what kinds import when they are used: agents carry this file.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from stoker.stores.kinds import Location, locate, named
 
 
 def open_store(url: str, credential: Credential | None = None) -> Store:
-    """Nothing is asked of the store yet. Raises BadInput where URL and credential do not go together."""
+    """Sends no request. Raises BadInput where URL and credential do not match."""
     location = locate(url)
     return named(location.kind).open(location, credential or NOTHING)
 
 
 def open_granted(access: Access) -> AccessStore:
-    """What `open_access` gives a node, for a client: over libraries that need less of the processor."""
+    """As `open_access`, for a client: with libraries that need less CPU."""
     return AccessStore(access, _open_route)
 
 
 def open_access(access: Access) -> AccessStore:
-    """With nothing but the standard library."""
+    """With only the standard library."""
     return AccessStore(access)
 
 
@@ -42,7 +42,7 @@ class AccessStore(Store):
         self.renew(access)
 
     def renew(self, access: Access) -> None:
-        """Goes on with new tokens. Calls under way finish with the old ones."""
+        """Continues with new tokens. Calls in progress finish with the old ones."""
         stores: dict[str, tuple[Route, Store]] = {}
         for route in access.routes:
             known = self._stores.get(route.prefix)
@@ -72,7 +72,7 @@ class AccessStore(Store):
         route = self.access.route(below)
         inner = [one for one in self.access.routes if one.prefix.startswith(below) and not one.one and one is not route]
         if route is None and not inner:
-            raise StoreDenied(f"this access does not list `{prefix}`")
+            raise StoreDenied(f"this access does not permit listing `{prefix}`")
         if route:
             for stored in self._list(route, below.removeprefix(route.prefix)):
                 if self._lists(stored.key) is route:
@@ -84,7 +84,7 @@ class AccessStore(Store):
 
     @property
     def left_out(self) -> int:
-        """How many objects listings have left out, because their names are not keys."""
+        """How many objects listings have omitted, because their names are not keys."""
         return sum(store.left_out for _, store in self._stores.values())
 
     def delete(self, key: str) -> None:
@@ -103,8 +103,8 @@ class AccessStore(Store):
         return all(store.near for _, store in self._stores.values())
 
     def folder(self, prefix: str) -> FolderStore | None:
-        """The folder of this computer that has the keys with this prefix, under the rest of their names, where it may
-        be written to; None where the store is something else."""
+        """The local folder with the keys of this prefix, under the rest of their names, if it is writable; None where
+        the store is something else."""
         route = self.access.route(prefix)
         store = self._stores[route.prefix][1] if route and route.writes and route.prefix == prefix else None
         return store if isinstance(store, FolderStore) else None
@@ -122,9 +122,9 @@ class AccessStore(Store):
     def _find(self, key: str, *, write: bool) -> tuple[Store, str]:
         route = self.access.route(key)
         if route is None:
-            raise StoreDenied(f"this access does not reach `{key}`")
+            raise StoreDenied(f"this access does not include `{key}`")
         if write and not route.writes:
-            raise StoreDenied(f"this access only reads: `{key}` cannot be changed")
+            raise StoreDenied(f"this access is read-only: `{key}` cannot be changed")
         return self._stores[route.prefix][1], route.one or key[len(route.prefix) :]
 
 
@@ -139,7 +139,7 @@ def _open_route(route: Route) -> Store:
 
 
 def _place_of(route: Route) -> Location:
-    """Where its keys lie: for one object, the folder that it is in."""
+    """Where its keys are: for one object, its folder."""
     location = locate(route.url)
     if not route.one:
         return location

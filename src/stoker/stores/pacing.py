@@ -1,4 +1,4 @@
-"""How often a store is looked at and written to: as often as one likes on a disk, more rarely where each time is paid.
+"""How often a store is read and written: often on a disk, less often where each request is billed.
 
 Standard library only: agents carry this file.
 """
@@ -12,14 +12,14 @@ from stoker.stores import Store
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """Seconds. `eager_s` lies between looks at something that has just changed, `lazy_s` at something quiet."""
+    """Seconds. `eager_s` is the interval of looks at something that has just changed, `lazy_s` at something quiet."""
 
     eager_s: float
     lazy_s: float
-    wishes_s: float  # between looks of an agent for what the server wants of it
-    write_s: float  # between two writes of what grows all the time, such as a log
-    beat_s: float  # between two signs of life of an agent
-    fence_s: float  # between two looks of an agent whether it has been replaced
+    wishes_s: float  # between an agent's looks for the server's wishes
+    write_s: float  # between two writes of something that grows all the time, such as a log
+    beat_s: float  # between two heartbeats of an agent
+    fence_s: float  # between an agent's checks whether it has been replaced
 
 
 NEAR = Pacing(eager_s=0.01, lazy_s=0.1, wishes_s=0.1, write_s=0.0, beat_s=2.0, fence_s=10.0)

@@ -1,4 +1,4 @@
-"""What lies in a folder that is only kept to save time, by when it was last used: who uses an entry marks it."""
+"""Entries of a cache folder by when they were last used: a user of an entry marks it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 from stoker.stores.trees.clearing import clear
 
-_BEING_USED_S = 3600.0  # a submission that has just found an entry needs it until it has been sent
+_BEING_USED_S = 3600.0  # a submission that has just found an entry needs it until it is uploaded
 
 
 def mark_used(entry: Path) -> None:
-    """By its time. Missing is fine."""
+    """By its time. A missing entry is fine."""
     with suppress(OSError):
         os.utime(entry)
 
 
 def unused(folder: Path, older_than_s: float, now: float) -> dict[Path, int]:
-    """Entries of the folder that nobody has used for so long, and their sizes in bytes. `now` is Unix time."""
+    """Entries of the folder that were not used for so long, and their sizes in bytes. `now` is Unix time."""
     before = now - max(older_than_s, _BEING_USED_S)
     found: dict[Path, int] = {}
     with suppress(OSError):
@@ -32,7 +32,7 @@ def unused(folder: Path, older_than_s: float, now: float) -> dict[Path, int]:
 
 
 def remove_unused(folder: Path, older_than_s: float, now: float) -> int:
-    """The bytes that are free again. What cannot be removed stays, for the next time."""
+    """The freed bytes. What cannot be removed stays until the next time."""
     freed = 0
     for entry, size_bytes in unused(folder, older_than_s, now).items():
         with suppress(OSError):

@@ -19,17 +19,17 @@ class FakeMachine:
     spec: MachineSpec
     on: bool = True
     boots: int = 1
-    disk: dict[str, str] = field(default_factory=dict)  # survives a power-off, not a destruction
+    disk: dict[str, str] = field(default_factory=dict)  # survives a power-off, not a deletion
     events: Mapping[str, Any] = field(default_factory=dict)
 
 
 def say_the_script(machine: str, script: str) -> tuple[int, str, str]:
-    """A command that answers with itself, so that a test can see that it arrived."""
+    """A command that prints itself, so that a test can see that it arrived."""
     return 0, f"{machine}: {script}\n", ""
 
 
 class FakeMachines:
-    """Does what the Protocol says, at once. `history` has every call that changed something."""
+    """Does what the Protocol says, at once. `history` contains every call that changed something."""
 
     def __init__(self, run: Run = say_the_script) -> None:
         self.machines: dict[str, FakeMachine] = {}
@@ -88,7 +88,7 @@ class FakeMachines:
         self.exposed.append(port)
 
     def connect(self, name: str, port: int, connection: socket.socket) -> None:
-        """Says who it is, as far as it is on."""
+        """Sends its name, if it is on."""
         if self.alive(name):
             connection.sendall(f"{name}:{port}\n".encode())
 

@@ -30,12 +30,12 @@ class FakeProvider:
         self.nodes.pop(key, None)
 
     def kill(self, key: str) -> None:
-        """The machine is taken away."""
+        """Evicts the machine."""
         self.nodes[key] = NodeState.GONE
 
 
 class RestoringFakeProvider(FakeProvider):
-    """A node that was taken away is seen as gone once, and is then there again, made from the same request."""
+    """An evicted node is seen as gone once, and is then restored from the same request."""
 
     features: ClassVar[Features] = Features(look_every_s=0.01, restores=True)
 

@@ -1,4 +1,4 @@
-"""The contract that every kind of the twin's machines keeps, the fake one too."""
+"""The contract of every kind of the twin's machines, including the fake one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def spec(name: str) -> MachineSpec:
 class MachinesContract(ABC):
     @abstractmethod
     def make(self, folder: Path) -> Machines:
-        """Machines over this folder, none of them there yet."""
+        """Machines in this folder, which is empty."""
 
     @pytest.fixture
     def machines(self, tmp_path: Path) -> Iterator[Machines]:

@@ -1,4 +1,4 @@
-"""A store in memory, for tests: quick, and gone with the test. It passes the contract of every store."""
+"""A store in memory, for tests: fast, and gone with the test. It passes the contract of every store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MemoryStore(Store):
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         with self._lock:
             if _checked(key) not in self._objects:
-                raise Missing(f"the store has no `{key}`")
+                raise Missing(f"`{key}` not found in the store")
             data, _ = self._objects[key]
         return data[start:] if size is None else data[start : start + size]
 
@@ -33,14 +33,14 @@ class MemoryStore(Store):
         whole = data if isinstance(data, bytes) else data.read()
         with self._lock:
             if only_new and key in self._objects:
-                raise AlreadyThere(f"the store already has `{key}`")
+                raise AlreadyThere(f"`{key}` already exists in the store")
             self._objects[_checked(key)] = (whole, time.time())
 
     def append(self, key: str, offset: int, data: bytes) -> int:
         with self._lock:
             there, _ = self._objects.get(_checked(key), (b"", 0.0))
             if offset > len(there):
-                raise StoreFailed(f"`{key}` has {len(there)} bytes, and was asked to go on at {offset}")
+                raise StoreFailed(f"`{key}` has {len(there)} bytes, cannot append at {offset}")
             grown = there + data[len(there) - offset :]
             self._objects[key] = (grown, time.time())
             return len(grown)

@@ -1,9 +1,11 @@
-"""The contract every provider keeps: a plug-in author subclasses it and says how one is made and killed."""
+"""The contract of every provider: a plug-in author subclasses it and says how one is created and killed."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ PATIENCE_S = 30.0
 class ProviderContract(ABC):
     @abstractmethod
     def make(self, folder: Path) -> Provider:
-        """A provider over this folder. Made twice over the same folder, both see the same nodes."""
+        """A provider on this folder. Two providers on the same folder see the same nodes."""
 
     @abstractmethod
     def request(self, folder: Path, key: str) -> NodeRequest:
@@ -25,7 +27,7 @@ class ProviderContract(ABC):
 
     @abstractmethod
     def take_away(self, provider: Provider, key: str) -> None:
-        """What an eviction without notice does to the node."""
+        """Evicts the node without notice."""
 
     @pytest.fixture
     def provider(self, tmp_path: Path) -> Provider:
@@ -51,7 +53,7 @@ class ProviderContract(ABC):
         provider.stop("r-1")
 
     def test_another_instance_sees_the_same_nodes(self, provider: Provider, tmp_path: Path) -> None:
-        """A server that starts anew has nothing but what it sees."""
+        """A restarted server knows only what it sees."""
         provider.start(self.request(tmp_path, "r-1"))
         again = self.make(tmp_path)
         assert self._seen(again, "r-1").state in (NodeState.STARTING, NodeState.UP)
@@ -90,7 +92,7 @@ class ProviderContract(ABC):
         self, provider: Provider, tmp_path: Path
     ) -> None:
         if not provider.features.restores:
-            pytest.skip("its provider restores nothing")
+            pytest.skip("the provider does not restore nodes")
         provider.start(self.request(tmp_path, "r-1"))
         self._becomes(provider, "r-1", NodeState.UP)
         for _ in range(2):
@@ -102,6 +104,40 @@ class ProviderContract(ABC):
         self._becomes(provider, "r-1", NodeState.GONE)
         provider.stop("r-1")
         assert self._gone(provider, "r-1")
+
+    def test_the_nodes_of_a_gang_are_asked_for_at_once_and_each_is_stopped_alone(
+        self, provider: Provider, tmp_path: Path
+    ) -> None:
+        if provider.features.most_nodes == 1:
+            pytest.skip("its runs have one node")
+        keys = ["g-1", "g-1-1", "g-1-2"]
+        with ThreadPoolExecutor(len(keys)) as pool:
+            list(pool.map(provider.start, (replace(self.request(tmp_path, key), gang="g") for key in keys)))
+        for key in keys:
+            self._becomes(provider, key, NodeState.UP)
+        assert sorted(sight.key for sight in provider.look()) == keys
+        provider.stop("g-1-1")
+        assert self._gone(provider, "g-1-1")
+        assert {self._seen(provider, key).state for key in ("g-1", "g-1-2")} == {NodeState.UP}
+        provider.start(replace(self.request(tmp_path, "g-2-1"), gang="g"))  # the one that replaces it
+        self._becomes(provider, "g-2-1", NodeState.UP)
+        self.take_away(provider, "g-1-2")
+        self._becomes(provider, "g-1-2", NodeState.GONE)
+        assert {self._seen(provider, key).state for key in ("g-1", "g-2-1")} == {NodeState.UP}
+        for key in ("g-1", "g-1-2", "g-2-1"):
+            provider.stop(key)
+        assert all(self._stays_gone(provider, key) for key in ("g-1", "g-1-2", "g-2-1"))
+        assert provider.look() == []
+
+    def _stays_gone(self, provider: Provider, key: str) -> bool:
+        """Some providers remove a node step by step: whoever still sees it stops it again."""
+        deadline = time.monotonic() + PATIENCE_S
+        while any(sight.key == key for sight in provider.look()):
+            if time.monotonic() > deadline:
+                return False
+            provider.stop(key)
+            time.sleep(0.05)
+        return True
 
     def _becomes(self, provider: Provider, key: str, state: NodeState) -> None:
         deadline = time.monotonic() + PATIENCE_S

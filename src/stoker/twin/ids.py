@@ -1,4 +1,4 @@
-"""Where something is in Azure: reading paths of requests, and writing resource ids."""
+"""Paths of requests, and resource ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 GROUPS = "Microsoft.Resources/resourceGroups"
 SUBSCRIPTIONS = "Microsoft.Resources/subscriptions"
 
-# The spelling Azure answers with, whatever the client wrote.
+# The spelling in Azure's responses, whatever the client wrote.
 _SPELLINGS = {
     word.lower(): word
     for word in (
@@ -46,9 +46,9 @@ _SPELLINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What a path names. `kind` is the full type and `names` its names; `tail` is a last word without a name: the
-    things of one kind in a collection, or an action. `scope` is what an extension resource is attached to."""
+class ResourceTarget:
+    """What a path names. `kind` is the full type and `names` its names; `tail` is a last word without a name: a
+    collection, or an action. `scope` is what an extension resource is attached to."""
 
     kind: str = ""
     names: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Target:
 
     @property
     def id(self) -> str:
-        """The resource's id. For the word behind it see `tail`."""
+        """The resource's id, without `tail`."""
         if self.kind == GROUPS:
             return self.scope
         if self.kind == SUBSCRIPTIONS:
@@ -73,50 +73,50 @@ class Target:
         return f"{self.scope}/providers/{namespace}{pairs}"
 
     @property
-    def parent(self) -> Target:
-        """What a child resource is part of."""
+    def parent(self) -> ResourceTarget:
+        """The parent of a child resource."""
         kind = self.kind.rsplit("/", 1)[0]
-        return Target(kind, self.names[:-1], "", self.subscription, self.group, self.scope)
+        return ResourceTarget(kind, self.names[:-1], "", self.subscription, self.group, self.scope)
 
 
-@lru_cache(maxsize=10_000)  # every list asks every resource for its kind
-def read(path: str) -> Target:
-    """What this path names. Anything can be read; whether there is such a thing is another question."""
+@lru_cache(maxsize=10_000)  # every list reads the kind of every resource
+def read(path: str) -> ResourceTarget:
+    """What this path names. Any path can be parsed; whether it exists is another question."""
     parts = [part for part in path.split("/") if part]
     last = max((index for index, part in enumerate(parts) if part.lower() == "providers"), default=-1)
     scope = _scope(parts[: last if last >= 0 else 4])
     if 0 <= last < len(parts) - 1:
         return _provided(parts[last + 1 :], scope)
     if last >= 0:
-        return Target(SUBSCRIPTIONS, (scope.subscription,), "providers", scope.subscription, "", scope.scope)
+        return ResourceTarget(SUBSCRIPTIONS, (scope.subscription,), "providers", scope.subscription, "", scope.scope)
     return _plain(parts, scope)
 
 
-def _scope(parts: list[str]) -> Target:
-    """The subscription, group or resource at the beginning of a path."""
+def _scope(parts: list[str]) -> ResourceTarget:
+    """The subscription, group or resource at the start of a path."""
     words = [part.lower() for part in parts]
     subscription = parts[1] if len(parts) > 1 and words[0] == "subscriptions" else ""
     group = parts[3] if len(parts) > 3 and subscription and words[2] == "resourcegroups" else ""
     text = "".join(f"/{spelt(part)}" for part in parts)
-    return Target(subscription=subscription, group=group, scope=text)
+    return ResourceTarget(subscription=subscription, group=group, scope=text)
 
 
-def _provided(parts: list[str], scope: Target) -> Target:
+def _provided(parts: list[str], scope: ResourceTarget) -> ResourceTarget:
     namespace, rest = parts[0], parts[1:]
     types, names = rest[0::2], rest[1::2]
     tail = types.pop() if len(types) > len(names) else ""
     kind = "/".join(spelt(part) for part in (namespace, *types))
-    return Target(kind, tuple(names), tail, scope.subscription, scope.group, scope.scope)
+    return ResourceTarget(kind, tuple(names), tail, scope.subscription, scope.group, scope.scope)
 
 
-def _plain(parts: list[str], scope: Target) -> Target:
+def _plain(parts: list[str], scope: ResourceTarget) -> ResourceTarget:
     """Paths without a provider: subscriptions, groups, and words below them."""
     if scope.group:
-        return Target(GROUPS, (scope.group,), "/".join(parts[4:]), scope.subscription, scope.group, scope.scope)
+        return ResourceTarget(GROUPS, (scope.group,), "/".join(parts[4:]), scope.subscription, scope.group, scope.scope)
     if scope.subscription:
         root = f"/subscriptions/{scope.subscription}"
-        return Target(SUBSCRIPTIONS, (scope.subscription,), "/".join(parts[2:]), scope.subscription, "", root)
-    return Target("", (), "/".join(parts))
+        return ResourceTarget(SUBSCRIPTIONS, (scope.subscription,), "/".join(parts[2:]), scope.subscription, "", root)
+    return ResourceTarget("", (), "/".join(parts))
 
 
 def spelt(word: str) -> str:
@@ -128,4 +128,4 @@ def group_id(subscription: str, group: str) -> str:
 
 
 def resource_id(subscription: str, group: str, kind: str, *names: str) -> str:
-    return Target(kind, names, "", subscription, group, group_id(subscription, group)).id
+    return ResourceTarget(kind, names, "", subscription, group, group_id(subscription, group)).id

@@ -1,4 +1,4 @@
-"""Carries out chores: one after the other for each machine, many machines at once."""
+"""Executes chores: one after the other for each machine, many machines at once."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import Any
 
 from stoker.twin.arm.vms import parts
 from stoker.twin.machines import Machines, MachineSpec
-from stoker.twin.state import Chore, Cloud
+from stoker.twin.state import Chore, CloudState
 
 log = logging.getLogger("stoker.twin")
 
-_RUN_S = 90 * 60.0  # the most that Azure lets a command take
+_RUN_S = 90 * 60.0  # Azure's limit for a command
 Done = Callable[[str, Any, str], None]  # chore id, result, error
 
 
-class Performer:
-    """Machines are told what the cloud has decided. `done` is called when a chore is, from another thread."""
+class MachinePerformer:
+    """Makes the machines match the cloud's decisions. `done` is called after each chore, from another thread."""
 
     def __init__(self, machines: Machines, done: Done) -> None:
         self._machines = machines
         self._done = done
-        self._busy: set[str] = set()  # chores under way
+        self._busy: set[str] = set()  # running chores
         self._lock = threading.Lock()
 
-    def look(self, cloud: Cloud) -> None:
-        """Starts what can be started now. Call it whenever chores were added or done."""
+    def look(self, cloud: CloudState) -> None:
+        """Starts what can be started now. Call it after chores were added or done."""
         with self._lock:
             for chore in ready(cloud, self._busy):
                 self._busy.add(chore.id)
                 threading.Thread(target=self._perform, args=(cloud, chore), name=chore.verb, daemon=True).start()
 
-    def _perform(self, cloud: Cloud, chore: Chore) -> None:
+    def _perform(self, cloud: CloudState, chore: Chore) -> None:
         result, error = None, ""
         try:
             result = self._act(cloud, chore)
-        except Exception as problem:  # whatever it is, the operation that waits for it must end
+        except Exception as problem:  # in any case, the operation that waits for it must end
             error = f"{type(problem).__name__}: {problem}"
             log.exception("%s of machine %s failed", chore.verb, chore.machine)
         self._done(chore.id, result, error)
         with self._lock:
             self._busy.discard(chore.id)
 
-    def _act(self, cloud: Cloud, chore: Chore) -> Any:
+    def _act(self, cloud: CloudState, chore: Chore) -> Any:
         match chore.verb:
             case "create":
                 return self._create(cloud, chore)
@@ -58,11 +58,11 @@ class Performer:
                 return self._machines.set_events(chore.machine, chore.details["document"])
             case "run":
                 return self._run(chore)
-        raise ValueError(f"`{chore.verb}` is no chore")
+        raise ValueError(f"unknown chore `{chore.verb}`")
 
-    def _create(self, cloud: Cloud, chore: Chore) -> None:
+    def _create(self, cloud: CloudState, chore: Chore) -> None:
         vm, instance = cloud.find(chore.vm), cloud.instance(chore.vm)
-        if vm is None or instance is None:  # deleted before it was made
+        if vm is None or instance is None:  # deleted before it was created
             return
         data, told = parts.custom_data(vm), parts.facts(cloud, vm)
         network = parts.network_of(cloud, vm).lower()
@@ -85,8 +85,9 @@ class Performer:
         return {"value": [{**status, "message": message}]}
 
 
-def ready(cloud: Cloud, busy: set[str]) -> list[Chore]:
-    """What may begin: the first of each machine. A running command holds nothing up: power goes on beside it."""
+def ready(cloud: CloudState, busy: set[str]) -> list[Chore]:
+    """The chores that may start: the first of each machine. A running command blocks nothing: power changes run beside
+    it."""
     found, held = [], set()
     for chore in cloud.chores.values():
         if chore.machine not in held and chore.id not in busy:

@@ -1,4 +1,4 @@
-"""What Azure answers when it does not do what was asked: its own codes and words, as an exception."""
+"""Azure's error responses: its own codes and messages, as an exception."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Refused(Exception):
-    """An answer with an error body. `details` are the inner errors of a deployment; `more` is said beside them."""
+    """A response with an error body. `details` are the inner errors of a deployment; `more` are further fields."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ def invalid(message: str, code: str = "InvalidParameter") -> Refused:
 
 
 def unreadable(message: str) -> Refused:
-    """A body that is not of the form that it has to be."""
+    """A malformed body."""
     return invalid(
         f"The request content was invalid and could not be deserialized: '{message}'.", "InvalidRequestContent"
     )
@@ -89,7 +89,7 @@ def sku_not_available(size: str, region: str) -> Refused:
 
 
 def deployment_failed(details: Sequence[Mapping[str, Any]], *, as_text: bool) -> dict[str, Any]:
-    """`as_text`: what a part was refused for is told as a text of JSON, as Azure does at times."""
+    """`as_text`: the error of a part is given as JSON text, as Azure does at times."""
     message = (
         "At least one resource deployment operation failed. Please list deployment operations for details. "
         "Please see https://aka.ms/arm-deployment-operations for usage details."

@@ -1,4 +1,4 @@
-"""How a twin is set up: the one file of the twin that reads the environment."""
+"""The settings of a twin: its only file that reads the environment."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from stoker.twin.time.weather import FORECASTS
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TwinSettings:
     folder: Path
     port: int = 0  # 0: any free one
-    seed: int | None = None  # None: the one it had, or 0
-    forecast: str = ""  # empty: the weather it had, or calm
+    seed: int | None = None  # None: the earlier one, or 0
+    forecast: str = ""  # empty: the earlier weather, or calm
     speed: float = 1.0
-    walls: bool | None = None  # machines in namespaces; None: where they are allowed
-    shown: tuple[str, ...] = ()  # folders of this computer that machines have besides the operating system
-    blob: bool = False  # its Blob service is wanted from the start
-    azurite: tuple[Path, ...] = ()  # folders that npm may have installed it into
+    walls: bool | None = None  # isolate machines in namespaces; None: where it is supported
+    shown: tuple[str, ...] = ()  # folders of this computer that machines see besides the operating system
+    blob: bool = False  # start its Blob service at once
+    azurite: tuple[Path, ...] = ()  # folders of npm installations
 
 
-def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
-    """What `stoker twin up` has written into the variables of its child; None means those of this process."""
+def from_environment(environ: Mapping[str, str] | None = None) -> TwinSettings:
+    """The variables that `stoker twin up` sets for its child; None: those of this process."""
     given = os.environ if environ is None else environ
     root = Path(given.get("STOKER_HOME") or "~/.stoker").expanduser().absolute()
     name = given.get("STOKER_TWIN_WEATHER", "")
     if name and name not in FORECASTS:
         raise BadInput(f"STOKER_TWIN_WEATHER is `{name}`, expected one of {', '.join(FORECASTS)}")
-    return Settings(
+    return TwinSettings(
         folder=Home(root).twin,
         port=int(_number(given, "STOKER_TWIN_PORT", 0)),
         seed=int(_number(given, "STOKER_TWIN_SEED", 0)) if given.get("STOKER_TWIN_SEED") else None,
@@ -47,13 +47,13 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def _azurite(named: str, home: Home) -> tuple[Path, ...]:
-    """The folder that was named; the one that `stoker run --twin` installs into; the one of a work tree of Stoker."""
+    """The configured folder; the one that `stoker run --twin` installs into; the one of a source tree of Stoker."""
     first = (Path(named).expanduser(),) if named else ()
     return (*first, home.azurite, Path(__file__).parents[3] / ".services")
 
 
 def _pythons() -> tuple[str, ...]:
-    """This Python, where it is not the operating system's: what a machine's image would have brought along."""
+    """This Python, where it is not the operating system's: it would be part of a VM's image."""
     return tuple(place for place in dict.fromkeys((sys.base_prefix, sys.prefix)) if not place.startswith("/usr"))
 
 
@@ -63,5 +63,5 @@ def _number(given: Mapping[str, str], name: str, default: float) -> float:
     except ValueError:
         raise BadInput(f"{name} is `{given[name]}`, expected a number") from None
     if number < 0:
-        raise BadInput(f"{name} is {number}, expected no less than 0")
+        raise BadInput(f"{name} is {number}, expected at least 0")
     return number

@@ -1,26 +1,32 @@
-"""All that the twin knows, as frozen data. A transition takes a `Cloud` and returns the next."""
+"""All that the twin knows, as frozen data, and the private file that it is saved in as a whole, so that a killed twin
+continues. A transition takes a `CloudState` and returns the next."""
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
+from stoker.errors import TwinFailed
+from stoker.files.whole import write_whole
+from stoker.model import wire
 from stoker.twin import ids
-from stoker.twin.time.weather import Fault, Weather
+from stoker.twin.time.weather import OrderedFault, Weather
 
 Body = Mapping[str, Any]
-DEFAULT_BLOB = "http://127.0.0.1:10000"  # where an Azurite is that nobody told otherwise
+DEFAULT_BLOB = "http://127.0.0.1:10000"  # the default of Azurite
 
 
-class Power(StrEnum):
+class MachinePower(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
-    STOPPED = "stopped"  # by its own shutdown or a power-off: it still costs
+    STOPPED = "stopped"  # by its own shutdown or a power-off: still billed
     DEALLOCATING = "deallocating"
     DEALLOCATED = "deallocated"
 
@@ -28,12 +34,12 @@ class Power(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Resource:
     id: str
-    body: Body  # as ARM answers it, without id, name and type
+    body: Body  # as ARM returns it, without id, name and type
     created_at: float
-    secret: Body = field(default_factory=dict, repr=False)  # what clients may write and nobody may read
+    secret: Body = field(default_factory=dict, repr=False)  # write-only for clients
 
     @property
-    def target(self) -> ids.Target:
+    def target(self) -> ids.ResourceTarget:
         return ids.read(self.id)
 
     @property
@@ -72,10 +78,10 @@ class Instance:
     name: str
     vm: str  # its id
     address: str
-    power: Power
+    power: MachinePower
     since: float
     spot: bool = False
-    evict_at: float | None = None  # when the weather takes it
+    evict_at: float | None = None  # when the weather evicts it
     boots: int = 0
     incarnation: int = 0  # of its Scheduled Events document
 
@@ -85,7 +91,7 @@ class Operation:
     """A long-running operation. It ends when it is due, its chores are done and the operations before it have ended."""
 
     id: str
-    verb: str  # what its end does: a name in `passing.ENDS`
+    verb: str  # its effect at the end: a name in `passing.ENDS`
     about: str  # a resource's id
     started_at: float
     due_at: float
@@ -103,7 +109,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """Something to do to a machine. Kept until it is done, and done again if the twin dies before it says so."""
+    """An action on a machine. Kept until it is done, and repeated if the twin dies before it is recorded."""
 
     id: str
     machine: str
@@ -113,8 +119,8 @@ class Chore:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """A scheduled event of one machine. Without `withdraw_at` it comes true at `not_before`."""
+class ScheduledEvent:
+    """A scheduled event of one machine. Without `withdraw_at` it happens at `not_before`."""
 
     id: str
     vm: str
@@ -125,7 +131,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody who can log in: a service principal."""
+    """A service principal, which can log in."""
 
     client_id: str
     object_id: str
@@ -135,7 +141,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """A stretch of time in which something cost money. `until` is None as long as it does."""
+    """A period in which a resource was billed. `until` is None while it is."""
 
     resource: str
     meter: str  # on-demand, spot, disk, standard disk, address
@@ -147,7 +153,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Instances that a scale set has lost to evictions, and that the cloud tries to give back."""
+    """Instances that a scale set has lost to evictions, and that the cloud tries to restore."""
 
     set: str  # its id
     missing: int
@@ -157,54 +163,54 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class PriceOrder:
-    """From `at` on, the spot price of this size there is set by hand."""
+    """From `at` on, a test sets the spot price of this size there."""
 
     size: str
     region: str
     at: float
-    usd_per_hour: float | None  # None: back to the weather's
+    usd_per_hour: float | None  # None: the weather's again
 
 
 @dataclass(frozen=True, slots=True)
-class Cloud:
+class CloudState:
     tenant: str
     subscription: str
     key: str = field(repr=False)  # signs tokens
     control: str = field(default="", repr=False)  # the token of the twin's own API
-    port: int = 0  # where it listened last: clients know it by that address
+    port: int = 0  # of the last start: clients know its address
     admin: str = ""  # the client id that owns the subscription
     weather: Weather = Weather()
     now: float = 0.0  # when it was last saved
-    blob: str = DEFAULT_BLOB  # where storage accounts have their Blob service, each below its name
+    blob: str = DEFAULT_BLOB  # endpoint of the storage accounts, each below its name
     requests: int = 0
     resources: Mapping[str, Resource] = field(default_factory=dict)  # by id in lower case; groups too
     instances: Mapping[str, Instance] = field(default_factory=dict)  # by the VM's id in lower case
     operations: Mapping[str, Operation] = field(default_factory=dict)
-    chores: Mapping[str, Chore] = field(default_factory=dict)  # in the order to do them
-    notices: Mapping[str, Notice] = field(default_factory=dict)
+    chores: Mapping[str, Chore] = field(default_factory=dict)  # in order
+    notices: Mapping[str, ScheduledEvent] = field(default_factory=dict)
     principals: Mapping[str, Principal] = field(default_factory=dict)
     restores: Mapping[str, Restore] = field(default_factory=dict)  # by the set's id in lower case
     charges: tuple[Charge, ...] = ()
     prices: tuple[PriceOrder, ...] = ()
-    quotas: Mapping[str, int] = field(default_factory=dict)  # `region/family`, ordered by hand
-    faults: tuple[Fault, ...] = ()
-    restrictions: tuple[str, ...] = ()  # `region/size` that cannot be had
+    quotas: Mapping[str, int] = field(default_factory=dict)  # `region/family`, set by a test
+    faults: tuple[OrderedFault, ...] = ()
+    restrictions: tuple[str, ...] = ()  # unavailable `region/size`
     standing: str = "Enabled"  # of the subscription: Warned, PastDue, Disabled or Deleted
-    unregistered: tuple[str, ...] = ()  # namespaces, in lower case, that the subscription has never registered for
-    tokens_from: float = 0.0  # tokens issued before this moment (Unix time) are no longer good
+    unregistered: tuple[str, ...] = ()  # namespaces, in lower case, that the subscription is not registered for
+    tokens_from: float = 0.0  # tokens issued before this moment (Unix time) are invalid
 
     def find(self, id: str) -> Resource | None:
         return self.resources.get(id.lower())
 
-    def put(self, *resources: Resource) -> Cloud:
+    def put(self, *resources: Resource) -> CloudState:
         return replace(self, resources={**self.resources, **{one.id.lower(): one for one in resources}})
 
-    def drop(self, *ids_: str) -> Cloud:
+    def drop(self, *ids_: str) -> CloudState:
         gone = {id.lower() for id in ids_}
         return replace(self, resources={key: one for key, one in self.resources.items() if key not in gone})
 
     def all(self, kind: str, group: str = "") -> list[Resource]:
-        """Everything of a kind, in the order it was made."""
+        """Everything of a kind, in order of creation."""
         return [
             one
             for one in self.resources.values()
@@ -212,36 +218,68 @@ class Cloud:
         ]
 
     def below(self, id: str) -> Iterator[Resource]:
-        """Everything whose id begins with this one: what is in a group, or part of a resource."""
+        """Everything whose id starts with this one: the contents of a group, or parts of a resource."""
         prefix = id.lower() + "/"
         return (one for key, one in self.resources.items() if key.startswith(prefix))
 
     def instance(self, vm: str) -> Instance | None:
         return self.instances.get(vm.lower())
 
-    def put_instance(self, instance: Instance) -> Cloud:
+    def put_instance(self, instance: Instance) -> CloudState:
         return replace(self, instances={**self.instances, instance.vm.lower(): instance})
 
-    def drop_instance(self, vm: str) -> Cloud:
+    def drop_instance(self, vm: str) -> CloudState:
         return replace(self, instances={key: one for key, one in self.instances.items() if key != vm.lower()})
 
-    def put_operation(self, operation: Operation) -> Cloud:
+    def put_operation(self, operation: Operation) -> CloudState:
         return replace(self, operations={**self.operations, operation.id: operation})
 
-    def order(self, *chores: Chore) -> Cloud:
+    def order(self, *chores: Chore) -> CloudState:
         return replace(self, chores={**self.chores, **{chore.id: chore for chore in chores}})
 
-    def put_restore(self, restore: Restore) -> Cloud:
+    def put_restore(self, restore: Restore) -> CloudState:
         return replace(self, restores={**self.restores, restore.set.lower(): restore})
 
-    def put_notice(self, notice: Notice) -> Cloud:
+    def put_notice(self, notice: ScheduledEvent) -> CloudState:
         return replace(self, notices={**self.notices, notice.id: notice})
 
-    def drop_notices(self, gone: Iterable[Notice]) -> Cloud:
+    def drop_notices(self, gone: Iterable[ScheduledEvent]) -> CloudState:
         names = {notice.id for notice in gone}
         return replace(self, notices={key: one for key, one in self.notices.items() if key not in names})
 
 
 def name_uuid(*key: object) -> str:
-    """A UUID that depends on the key alone: the same requests to the same seed give the same ids."""
+    """A UUID that depends only on the key: the same requests with the same seed give the same ids."""
     return str(uuid.UUID(bytes=hashlib.sha256(repr(key).encode()).digest()[:16], version=4))
+
+
+def load(path: Path) -> CloudState | None:
+    """The last saved cloud; None where there is none yet."""
+    try:
+        return wire.load(CloudState, path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TwinFailed(
+            f"could not read the twin's state {path}: {error}", hint="start a new twin with `stoker twin down --forget`"
+        ) from error
+
+
+def save(path: Path, cloud: CloudState) -> None:
+    """Survives a kill of the twin at any moment, but not a power failure of this computer."""
+    write_whole(path, wire.dump(cloud), mode=0o600)
+
+
+def fresh(weather: Weather) -> CloudState:
+    """An empty subscription with one owner. Names depend on the seed; secrets do not."""
+    client = name_uuid("client", weather.seed)
+    owner = Principal(client, name_uuid("object", weather.seed), secrets.token_urlsafe(24), "twin owner")
+    return CloudState(
+        tenant=name_uuid("tenant", weather.seed),
+        subscription=name_uuid("subscription", weather.seed),
+        key=secrets.token_urlsafe(32),
+        control=secrets.token_urlsafe(24),
+        admin=client,
+        weather=weather,
+        principals={client: owner},
+    )

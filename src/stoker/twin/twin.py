@@ -1,4 +1,4 @@
-"""A whole twin: its memory, its time, its machines and its web server, in this process."""
+"""A whole twin in this process: its state, its time, its machines and its web server."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stoker.errors import TwinFailed
-from stoker.twin import statefile
+from stoker.twin import state
 from stoker.twin.blob.service import BlobService
 from stoker.twin.machines import Machines
-from stoker.twin.time.clock import Clock
+from stoker.twin.time.clock import TwinClock
 from stoker.twin.time.weather import Weather
 from stoker.twin.web import tls
 from stoker.twin.web.application import Application
-from stoker.twin.web.server import Server
-from stoker.twin.world import World
+from stoker.twin.web.server import WebServer
+from stoker.twin.world import TwinWorld
 
-_UNSAVED = 1000  # requests that a killed twin may have answered without saving: names are never given twice
+_UNSAVED = 1000  # requests that a killed twin may have answered without saving: names are never reused
 
-OpenMachines = Callable[[World], Machines]
+OpenMachines = Callable[[TwinWorld], Machines]
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """What a client needs to know. `token` is for the twin's own control, the rest for Azure's clients."""
+class TwinAddress:
+    """What a client needs. `token` is for the twin's own control API, the rest for Azure clients."""
 
     url: str
     authority: str  # the file of the certificate to trust
@@ -36,7 +36,7 @@ class Address:
 
 
 class Twin:
-    """Goes on with what is in the folder. The weather of an earlier time stays unless another is given."""
+    """Continues with the state in the folder. Its weather stays unless another is given."""
 
     def __init__(
         self,
@@ -50,16 +50,16 @@ class Twin:
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = folder / "cloud.json"
-        cloud = statefile.load(file) or statefile.fresh(weather or Weather())
+        cloud = state.load(file) or state.fresh(weather or Weather())
         cloud = replace(cloud, requests=cloud.requests + _UNSAVED)
         if weather:
             cloud = replace(cloud, weather=weather)
         certificate = tls.certificate(folder / "tls")
-        self.world = World(file, cloud, Clock(cloud.now, speed))
+        self.world = TwinWorld(file, cloud, TwinClock(cloud.now, speed))
         self._server = _listen(Application(self.world, cloud.control, blob), certificate, port, cloud.port)
         self.world.change(lambda cloud, _: (replace(cloud, port=self._server.port), None))
         owner = cloud.principals[cloud.admin]
-        self.address = Address(
+        self.address = TwinAddress(
             url=self._server.url,
             authority=str(certificate.authority),
             tenant=cloud.tenant,
@@ -71,40 +71,40 @@ class Twin:
         self.machines = open_machines(self.world)
 
     def start(self) -> None:
-        """Machines can reach the twin at the address that everybody else uses."""
+        """Machines can reach the twin at the same address as everybody else."""
         self.machines.expose(self._server.port)
         self.world.run(self.machines)
         self._server.start()
 
     def close(self) -> None:
-        """Machines go on; the next twin of the folder finds them."""
+        """Machines keep running; the next twin of the folder finds them."""
         self._server.close()
         self.world.close()
         self.machines.close()
 
     def power_down(self) -> None:
-        """Every machine is switched off; a later twin switches them on again. Time stops first, or it would be taken
-        for the machines' own doing."""
+        """Powers off every machine; a later twin powers them on again. Time stops first, otherwise it would look as if
+        they shut down by themselves."""
         self.world.close()
         for instance in self.world.cloud.instances.values():
             if self.machines.alive(instance.name):
                 self.machines.power_off(instance.name)
 
 
-def _listen(application: Application, certificate: tls.Certificate, wanted: int, before: int) -> Server:
-    """At the port that was asked for; else where it was before, if that is still free; else anywhere."""
+def _listen(application: Application, certificate: tls.Certificate, wanted: int, before: int) -> WebServer:
+    """At the requested port; else at the earlier one, if it is free; else at any."""
     if wanted:
         return _server(application, certificate, wanted)
     try:
-        return Server(application, certificate, before)
+        return WebServer(application, certificate, before)
     except OSError:
-        return Server(application, certificate)
+        return WebServer(application, certificate)
 
 
-def _server(application: Application, certificate: tls.Certificate, port: int) -> Server:
+def _server(application: Application, certificate: tls.Certificate, port: int) -> WebServer:
     try:
-        return Server(application, certificate, port)
+        return WebServer(application, certificate, port)
     except OSError as error:
         raise TwinFailed(
-            f"port {port} cannot be used: {error.strerror}", hint="leave `--port` out to use any free port"
+            f"could not listen on port {port}: {error.strerror}", hint="omit `--port` to use any free port"
         ) from error

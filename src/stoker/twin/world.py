@@ -1,4 +1,4 @@
-"""The twin at work: holds the cloud, lets one request at a time change it, saves it, then has it carried out."""
+"""The running twin: holds the cloud, applies one change at a time, saves it, then executes it."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stoker.twin import statefile
+from stoker.twin import state
 from stoker.twin.access import tokens
 from stoker.twin.machines import Machines
 from stoker.twin.machines.frontage import Frontage
-from stoker.twin.performer import Performer
-from stoker.twin.state import Cloud, Power
+from stoker.twin.performer import MachinePerformer
+from stoker.twin.state import CloudState, MachinePower
 from stoker.twin.time import events, passing, power
-from stoker.twin.time.clock import Clock
+from stoker.twin.time.clock import TwinClock
 
 T = TypeVar("T")
 
 log = logging.getLogger("stoker.twin")
 
 _TICK_S = 0.02
-_CHECK_S = 1.0  # how often machines are looked at
-_SAVE_S = 5.0  # the most of its time that a twin forgets when it is killed
+_CHECK_S = 1.0  # between checks of the machines
+_SAVE_S = 5.0  # the most time that a twin loses when it is killed
 
 
-class World:
+class TwinWorld:
     """`change` is the only way in. Machines are opened with `token_for` and `acknowledged` of this world."""
 
-    def __init__(self, file: Path, cloud: Cloud, clock: Clock) -> None:
+    def __init__(self, file: Path, cloud: CloudState, clock: TwinClock) -> None:
         self.clock = clock
         self._file = file
         self._cloud = cloud
-        self._saved: Cloud | None = None
+        self._saved: CloudState | None = None
         self._saved_at = 0.0
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._machines: Machines | None = None
-        self._performer: Performer | None = None
+        self._performer: MachinePerformer | None = None
         self._frontage: Frontage | None = None
         self._ticking = threading.Thread(target=self._tick, name="twin-time", daemon=True)
 
     @property
-    def cloud(self) -> Cloud:
+    def cloud(self) -> CloudState:
         return self._cloud
 
     @property
@@ -54,15 +54,15 @@ class World:
         return self._machines
 
     def run(self, machines: Machines) -> None:
-        """Time begins. Machines that should be on and are not are switched on, as after an outage of the region."""
+        """Time starts. Machines that should be on and are not are powered on, as after an outage of the region."""
         self._machines = machines
-        self._performer = Performer(machines, self._performed)
+        self._performer = MachinePerformer(machines, self._performed)
         self._frontage = Frontage(machines)
         self.change(lambda cloud, now: (_healed(cloud, now, machines, self.clock), None))
         self._ticking.start()
 
     def close(self) -> None:
-        """Time stops. Machines are left as they are."""
+        """Time stops. Machines are unchanged."""
         self._over.set()
         if self._ticking.is_alive():
             self._ticking.join()
@@ -71,25 +71,25 @@ class World:
             self._frontage.close()
             self._frontage = None
 
-    def change(self, transition: Callable[[Cloud, float], tuple[Cloud, T]]) -> T:
-        """One step: decide, save, then act. What the transition raises changes nothing."""
+    def change(self, transition: Callable[[CloudState, float], tuple[CloudState, T]]) -> T:
+        """One step: decide, save, then act. If the transition raises, nothing changes."""
         with self._lock:
             now = self.clock.now()
             cloud, value = transition(replace(self._cloud, now=now), now)
             self._keep(passing.advance(cloud, now, self.clock.wall))
         return value
 
-    def _keep(self, cloud: Cloud) -> None:
+    def _keep(self, cloud: CloudState) -> None:
         self._cloud = cloud
         if self._is_news(cloud):
-            statefile.save(self._file, cloud)
+            state.save(self._file, cloud)
             self._saved, self._saved_at = cloud, time.monotonic()
             if self._frontage:
                 self._frontage.look(cloud)
         if self._performer and cloud.chores:
             self._performer.look(cloud)
 
-    def _is_news(self, cloud: Cloud) -> bool:
+    def _is_news(self, cloud: CloudState) -> bool:
         if self._saved is None or time.monotonic() - self._saved_at > _SAVE_S:
             return True
         return replace(self._saved, now=cloud.now, requests=cloud.requests) != cloud
@@ -102,11 +102,11 @@ class World:
                 if time.monotonic() - looked_at > _CHECK_S:
                     looked_at = time.monotonic()
                     self._look_at_machines()
-            except Exception:  # time must go on: a twin that stands still looks like one that is merely slow
-                log.exception("a moment of the twin's time went wrong")
+            except Exception:  # time must continue: a twin that stands still looks like one that is merely slow
+                log.exception("a step of the twin's time failed")
 
     def _look_at_machines(self) -> None:
-        running = [one for one in self._cloud.instances.values() if one.power is Power.RUNNING]
+        running = [one for one in self._cloud.instances.values() if one.power is MachinePower.RUNNING]
         for instance in running:
             if not self.machines.alive(instance.name):
                 vm = instance.vm
@@ -121,15 +121,17 @@ class World:
             self._machines.expose(port)
 
     def token_for(self, machine: str, resource: str, identity: str = "") -> dict[str, Any]:
-        """What the metadata service answers to a machine that asks for a token. LookupError: it has no such identity,
-        or several and none is named."""
+        """The metadata service's response to a token request. LookupError: the machine has no such identity, or several
+        and none is named."""
         return machine_token(self._cloud, machine, resource, time.time(), identity)
 
     def acknowledged(self, machine: str, ids: Sequence[str]) -> None:
         self.change(lambda cloud, now: (events.acknowledged(cloud, machine, ids, now), None))
 
 
-def machine_token(cloud: Cloud, machine: str, resource: str, unix_now: float, identity: str = "") -> dict[str, Any]:
+def machine_token(
+    cloud: CloudState, machine: str, resource: str, unix_now: float, identity: str = ""
+) -> dict[str, Any]:
     """`identity` names one by its resource id, its client or its object."""
     instance = next((one for one in cloud.instances.values() if one.name == machine), None)
     vm = cloud.find(instance.vm) if instance else None
@@ -154,10 +156,10 @@ def machine_token(cloud: Cloud, machine: str, resource: str, unix_now: float, id
     return {**issued, **times, "expires_in": str(tokens.LIFETIME_S), "client_id": client, "resource": resource}
 
 
-def _healed(cloud: Cloud, now: float, machines: Machines, clock: Clock) -> Cloud:
+def _healed(cloud: CloudState, now: float, machines: Machines, clock: TwinClock) -> CloudState:
     for instance in cloud.instances.values():
         waiting = any(chore.machine == instance.name for chore in cloud.chores.values())
-        if instance.power is not Power.RUNNING or waiting or machines.alive(instance.name):
+        if instance.power is not MachinePower.RUNNING or waiting or machines.alive(instance.name):
             continue
         cloud = cloud.order(power.chore(cloud, "start", instance, now))
         cloud = cloud.put_instance(replace(instance, boots=instance.boots + 1))

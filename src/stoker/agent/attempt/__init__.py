@@ -1,1 +1,1 @@
-"""One attempt on one node: its phases in the order in which they happen, each an object of its own. No process here."""
+"""One attempt on one node: each phase is an object, in order of execution. No process is started here."""

@@ -1,34 +1,37 @@
-"""The whole story of one attempt on one node, phase by phase, and what becomes of whatever happens on the way."""
+"""One attempt on one node, phase by phase, with every failure turned into an ending."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.agent.attempt.crew import Crew
 from stoker.agent.attempt.endings import Ending, broken
 from stoker.agent.attempt.finish import Finish, Ship
 from stoker.agent.attempt.prepare import Prepare
-from stoker.agent.attempt.run import Judge, RunRanks, Script
+from stoker.agent.attempt.run import Judge, RunRanks, ScriptStart
 from stoker.agent.attempt.stage import Stage
 from stoker.agent.attempt.unpack import Unpack
 from stoker.agent.machine.fuse import age_by_date
 from stoker.agent.notice.stopping import NeedsRestart, Stopped
 from stoker.agent.processes import launch
-from stoker.agent.processes.launch import Place, environment
+from stoker.agent.processes.launch import Workplace, environment
 from stoker.model.run.report import Outcome
 
+if TYPE_CHECKING:
+    from stoker.agent.gang.meeting import Meet
 
-class Attempt:
-    """`worked_s` is how long the script has run on earlier machines of this attempt. `fuse_age_s` is how old the fuse
-    of the orders is, where that is not to be guessed from the time a machine takes to boot."""
+
+class AttemptRunner:
+    """`worked_s` is how long the script has run on earlier machines of this attempt. `fuse_age_s` is the age of the
+    budget limit in the orders, where it should not be estimated from the boot time."""
 
     def __init__(self, crew: Crew, *, worked_s: float = 0.0, fuse_age_s: float | None = None) -> None:
         self._crew = crew
         self._fuse_age_s = fuse_age_s
-        self.script = Script()
+        self.script = ScriptStart()
         self.unpack = Unpack(
             store=crew.store,
             folder=crew.folder,
@@ -64,7 +67,9 @@ class Attempt:
             tell=crew.tell,
             script=self.script,
             worked_s=worked_s,
+            peers=crew.peers,
         )
+        self.meet = self._meeting() if crew.orders.nodes > 1 else None
         self.judge = Judge(
             folder=crew.folder,
             ranks=crew.ranks,
@@ -99,16 +104,19 @@ class Attempt:
             notices=crew.notices,
             stopping=crew.stopping,
             listener=crew.listener,
+            nodes=crew.orders.nodes,
         )
 
     def carry_out(self, errand: Mapping[str, Any]) -> bool:
-        """Returns when the final report is in the store: whether the machine is about to restart."""
+        """Returns when the final report is in the store: True if the machine is about to restart."""
         ending = self.ending(errand)
+        if self._crew.peers:
+            self._crew.peers.end(ending.outcome, ending.message)
         self._hear_no_more()
         return self.finish(self._crew.orders, self.ship(self._crew.orders, ending))
 
     def ending(self, errand: Mapping[str, Any]) -> Ending:
-        """Goes through the phases up to the script's end, and turns whatever happens on the way into an ending."""
+        """Runs the phases up to the end of the script, and turns any failure into an ending."""
         stopping = self._crew.stopping
         try:
             self._begin(errand)
@@ -130,6 +138,8 @@ class Attempt:
             age_s = age_by_date(fuse.as_of, datetime.now(UTC)) if self._fuse_age_s is None else self._fuse_age_s
             crew.fuse.hear(fuse, age_s)
         crew.wishes.start()
+        if crew.peers:
+            crew.peers.start()
         if crew.listener:
             crew.listener.start()
 
@@ -143,17 +153,35 @@ class Attempt:
         place = self.prepare(orders, unpacked.newest)
         crew.door.open(environment(orders, place))
         self.prepare.await_ready(orders)
+        if self.meet:
+            orders, place = self.meet(orders, place)
         self.run(orders, place)
         return self.judge(orders, out_of_memory=self.script.out_of_memory)
 
     def _hear_no_more(self) -> None:
         crew = self._crew
         crew.wishes.finish()
+        if crew.peers:
+            crew.peers.finish()
         crew.door.shut("the run has ended")
         if crew.listener:
             crew.listener.finish()
 
-    def _bare_place(self) -> Place:
-        """Before the environment is there: whoever looks in wants to know why it is not."""
+    def _meeting(self) -> Meet:
+        from stoker.agent.gang.channel import Channel  # here, because most runs have one node
+        from stoker.agent.gang.meeting import Meet
+
+        crew = self._crew
+        channel = Channel(crew.store, crew.orders)
+        return Meet(
+            channel=channel,
+            stopping=crew.stopping,
+            tell=crew.tell,
+            resumed=lambda: crew.checkpoints.last,
+            restore=self.unpack.again,
+        )
+
+    def _bare_place(self) -> Workplace:
+        """Before the environment exists: a visitor may want to know why it does not."""
         machine = self._crew.machine
-        return Place(machine.folder, sys.executable, "", "", "", machine.library, machine.variables, 1, 0)
+        return Workplace(machine.folder, sys.executable, "", "", "", machine.library, machine.variables, 1, 0)

@@ -1,4 +1,4 @@
-"""Carries out an attempt from its orders: begun once, or continued on a machine that its provider restored."""
+"""Runs an attempt from its orders: started once, or continued on a VM that its provider restored."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from stoker.agent.attempt.attempt import Attempt
+from stoker.agent.attempt.attempt import AttemptRunner
 from stoker.agent.attempt.crew import Crew
 from stoker.agent.checkpoints.restoring import is_fenced
-from stoker.agent.machine.machine import Machine
+from stoker.agent.machine.machine import NodeMachine
 from stoker.agent.notice.stopping import hear
 from stoker.agent.shipping.worker import persist
 from stoker.errors import Missing
@@ -24,8 +24,8 @@ _ORDERS_EVERY_S = 0.5
 RESTARTS = 75  # the exit code of an agent whose machine is about to restart
 
 
-def carry_out(store: Store, orders_key: str, machine: Machine) -> int:
-    """Returns when the final report is in the store, or at once where this attempt has been begun before. The exit code
+def carry_out(store: Store, orders_key: str, machine: NodeMachine) -> int:
+    """Returns when the final report is in the store, or at once where this attempt was started before. The exit code
     says whether the machine is about to restart."""
     orders = load(Orders, await_orders(store, orders_key, patient=bool(machine.events)))
     if machine.restored:
@@ -33,11 +33,11 @@ def carry_out(store: Store, orders_key: str, machine: Machine) -> int:
     machine.folder.note_begun(orders_key)
     crew = Crew(store, orders, machine)
     if machine.events and machine.folder.errand.exists():
-        from stoker.agent.machine.incarnation import ship  # here, because machines are seldom restarted under an agent
+        from stoker.agent.machine.incarnation import ship  # here, because VMs are seldom restarted under an agent
 
         ship(machine)
     if persist(crew.reporter.claim):
-        return _finish(Attempt(crew), crew, orders_key)
+        return _finish(AttemptRunner(crew), crew, orders_key)
     if machine.events and machine.folder.errand.exists():
         from stoker.agent.machine.incarnation import conclude  # likewise
 
@@ -46,7 +46,7 @@ def carry_out(store: Store, orders_key: str, machine: Machine) -> int:
 
 
 def await_orders(store: Store, key: str, *, patient: bool) -> bytes:
-    """A node of a cloud may be asked for ahead of an eviction: it is there before its orders are, and has a lease."""
+    """A cloud node may be requested before an eviction: it then runs before its orders exist, and has a lease."""
     while True:
         try:
             return persist(lambda: hear(store, key))
@@ -56,10 +56,10 @@ def await_orders(store: Store, key: str, *, patient: bool) -> bytes:
             time.sleep(_ORDERS_EVERY_S)
 
 
-def _continue(store: Store, orders: Orders, orders_key: str, machine: Machine) -> int:
-    """On a machine that its provider restored. Whoever continues has claimed the attempt first: its fence keeps an
-    earlier machine out, as that of a later attempt would keep out this one."""
-    from stoker.agent.machine import incarnation  # here, because machines are seldom restored
+def _continue(store: Store, orders: Orders, orders_key: str, machine: NodeMachine) -> int:
+    """On a VM that its provider restored. It claims the attempt first: its fence stops commits of an earlier VM, as the
+    fence of a later attempt would stop this one."""
+    from stoker.agent.machine import incarnation  # here, because VMs are seldom restored
 
     found = persist(lambda: incarnation.standing(store, orders, machine.folder))
     if found is None or found.why_not:
@@ -71,12 +71,12 @@ def _continue(store: Store, orders: Orders, orders_key: str, machine: Machine) -
     machine.folder.note_begun(orders_key)
     crew = Crew(store, orders, machine)
     _continue_from(found.report, crew)
-    # Wishes that are read again say the same, which is no news: how old it is, is known here only.
+    # Wishes that are read again have not changed; only this code knows how old they are.
     age_s = found.fuse.seconds - found.spend_left_s if found.fuse else None
-    return _finish(Attempt(crew, worked_s=found.worked_s, fuse_age_s=age_s), crew, orders_key)
+    return _finish(AttemptRunner(crew, worked_s=found.worked_s, fuse_age_s=age_s), crew, orders_key)
 
 
-def _finish(attempt: Attempt, crew: Crew, orders_key: str) -> int:
+def _finish(attempt: AttemptRunner, crew: Crew, orders_key: str) -> int:
     crew.stopping.heed_signals()
     secrets = crew.orders.job.secrets
     errand = {"store": crew.store.url, "orders": orders_key, "secrets": secrets, "agent": os.getpid()}
@@ -84,7 +84,7 @@ def _finish(attempt: Attempt, crew: Crew, orders_key: str) -> int:
 
 
 def _continue_from(before: Report, crew: Crew) -> None:
-    """What an earlier machine of this attempt has done and said stands; what comes is added to it."""
+    """The work and reports of earlier VMs of this attempt stay valid; new ones are added."""
     orders, store = crew.orders, crew.store
     crew.effort.continue_from(before.effort)
     prefix = layout.attempt(orders.run_id, orders.attempt)
@@ -93,5 +93,5 @@ def _continue_from(before: Report, crew: Crew) -> None:
     events = layout.events(orders.run_id, orders.attempt, orders.node)
     persist(lambda: crew.reporter.continue_from(before, sizes.get(events, 0)))
     away_s = max((datetime.now(UTC) - before.at).total_seconds(), 0.0)
-    text = f"the machine was evicted while no server was there, and restored {away_s:.0f} s after its last word"
+    text = f"the VM was evicted while no server was running, and restored {away_s:.0f} s after its last report"
     crew.tell("machine-restored", f"{text}: attempt {orders.attempt} resumes on it")

@@ -1,4 +1,4 @@
-"""Everybody who works on an attempt, made once, in the order in which they need each other."""
+"""All workers of an attempt, created once, in order of their dependencies."""
 
 from __future__ import annotations
 
@@ -12,33 +12,36 @@ from stoker.agent.attempt.stage import Inputs
 from stoker.agent.checkpoints.commits import Checkpoints
 from stoker.agent.checkpoints.keeper import Keeper
 from stoker.agent.machine.fuse import NodeFuse
-from stoker.agent.machine.machine import Machine
+from stoker.agent.machine.machine import NodeMachine
 from stoker.agent.notice.goal import Awaited, Goal
 from stoker.agent.notice.noticing import NoticeBoard, Noticing
 from stoker.agent.notice.stopping import Stopping, WishWatch
 from stoker.agent.processes import launch
-from stoker.agent.processes.ranks import LAST_GRACE_S, Ranks
+from stoker.agent.processes.ranks import LAST_GRACE_S, RankProcesses
 from stoker.agent.shipping.logs import Masking
 from stoker.agent.shipping.shipping import Shipping
-from stoker.agent.shipping.worker import Trouble
-from stoker.agent.visits.door import Door
+from stoker.agent.shipping.worker import StoreTrouble
+from stoker.agent.visits.door import VisitDoor
 from stoker.model.node.orders import Notice, Orders
 from stoker.model.run.report import Outcome
 from stoker.stores import Store
 
 if TYPE_CHECKING:
+    from stoker.agent.gang.channel import PeerWatch
     from stoker.agent.machine.cloud import CloudListener
+
+PEER_GRACE_S = 1.0  # for ranks to end whose peers are gone
 
 
 class Crew:
-    """Nobody has begun to work yet. The phases take from here what they need, so that each can be tested with others
-    in their place."""
+    """None of them has started yet. The phases take what they need from here, so that each can be tested with
+    replacements."""
 
-    def __init__(self, store: Store, orders: Orders, machine: Machine, ranks: Ranks | None = None) -> None:
+    def __init__(self, store: Store, orders: Orders, machine: NodeMachine, ranks: RankProcesses | None = None) -> None:
         self.store, self.orders, self.machine = store, orders, machine
         self.folder = folder = machine.folder
         folder.deepen(launch.levels_above(orders.job))
-        self.trouble = Trouble()
+        self.trouble = StoreTrouble()
         self.masking = Masking(machine.variables[name] for name in orders.job.secrets if name in machine.variables)
         events = EventQueue(self.masking)
         self.tell = tell = events.tell
@@ -57,14 +60,15 @@ class Crew:
         self.keeper = Keeper(self.checkpoints, self.trouble, tell, self._fenced_off)
         self.noticing = Noticing(folder, self.keeper, tell, hasten=self.shipping.hasten)
         self.notices = NoticeBoard(self.noticing.see)
-        self.ranks = ranks or Ranks(folder, orders.key, machine.library, lambda: self.inputs.helpers)
+        self.ranks = ranks or RankProcesses(folder, orders.key, machine.library, lambda: self.inputs.helpers)
         self.fuse = NodeFuse(folder.fuse, self.keeper, partial(self.notices.post, "fuse"), self._blow, tell)
         self.effort = EffortMeter(folder.toll, self._witnesses())
         self.figures = ReportFigures(self.shipping, self.checkpoints, self.inputs, self.fuse)
         self.reporter = Reporter(store, orders, events, self.trouble, self.effort, self.figures.now)
-        self.door = Door(store, orders, folder, self.masking)
+        self.door = VisitDoor(store, orders, folder, self.masking)
         heed = partial(self.notices.post, "server")
         self.wishes = WishWatch(store, orders, self.stopping, heed, self.door.see, self.fuse.hear)
+        self.peers = self._peers() if orders.nodes > 1 else None
         self.goal = Goal(orders.job.stop_when, folder.stop, tell)
         self.awaited = Awaited(orders.job, tell, time.monotonic)
         self.listener = self._listener()
@@ -76,6 +80,16 @@ class Crew:
 
         return load_cloud(self.machine.cloud).listen(self.machine.events, self._warned, self.tell)
 
+    def _peers(self) -> PeerWatch:
+        from stoker.agent.gang.channel import Channel, PeerWatch  # here, because most runs have one node
+
+        return PeerWatch(Channel(self.store, self.orders), self.store, self.notices.post, self._left_alone)
+
+    def _left_alone(self, why: str) -> None:
+        """Its ranks wait for others that are gone: whatever they can save, they have saved."""
+        self.ranks.grace_s = min(self.ranks.grace_s, PEER_GRACE_S)
+        self.stopping.ask(Outcome.PEER_ENDED, why)
+
     def _witnesses(self) -> Witnesses:
         return Witnesses(
             newest=lambda: self.keeper.last,
@@ -86,29 +100,32 @@ class Crew:
         )
 
     def _warned(self, notice: Notice | None) -> None:
-        """The machine itself was told: the server hears of it with the next report, and asks for another node."""
+        """The VM received an eviction notice: the server learns of it with the next report and requests another
+        node."""
         if notice != self.notices.posted("machine"):
             self.notices.post("machine", notice)
             self.reporter.say(notice=notice)
+            if self.peers:
+                self.peers.warned(notice)
 
     def _blow(self, why: str) -> None:
-        """The script has had its notice: what has not ended by now is killed."""
+        """The script has had its notice: kill what is still running."""
         self.ranks.grace_s = LAST_GRACE_S
         self.stopping.ask(Outcome.BUDGET_REACHED, f"stopped in time: {why}")
 
     def _fenced_off(self) -> None:
-        self.stopping.ask(Outcome.CANCELLED, "a later attempt has taken over: this one may commit nothing more")
+        self.stopping.ask(Outcome.CANCELLED, "a later attempt has taken over: this one may not commit any more")
 
 
 class ReportFigures:
-    """What a report says of what changes all the time, once there is something to say."""
+    """The fields of a report that change all the time, once they have values."""
 
     def __init__(self, shipping: Shipping, checkpoints: Checkpoints, inputs: Inputs, fuse: NodeFuse) -> None:
         self._shipping = shipping
         self._checkpoints = checkpoints
         self._inputs = inputs
         self._fuse = fuse
-        self._begun = False  # until then what an earlier machine of this attempt said stands
+        self._begun = False  # until then the figures of an earlier VM of this attempt count
 
     def begin(self) -> None:
         self._begun = True

@@ -1,4 +1,4 @@
-"""What the time of this node goes into: each phase by the steady clock, and what of the work would be lost now."""
+"""How this node spends its time: each phase by the monotonic clock, and how much work an eviction would lose now."""
 
 from __future__ import annotations
 
@@ -15,39 +15,38 @@ from stoker.model.run.report import Climb, Effort, Kept, Phase
 
 @dataclass(frozen=True, slots=True)
 class Witnesses:
-    """Whom the meter asks about the work."""
+    """Where the meter gets its figures from."""
 
-    newest: Callable[[], CheckpointSet | None] = lambda: None  # the set that was committed last
+    newest: Callable[[], CheckpointSet | None] = lambda: None  # the last committed set
     step: Callable[[], float | None] = lambda: None
     climbs: Callable[[float], tuple[Climb, ...]] = lambda _since: ()
     waited_s: Callable[[], float] = lambda: 0.0  # by the script for its data
-    idle_since: Callable[[], float | None] = lambda: None  # by the clock: it has saved, and waits for its end
+    idle_since: Callable[[], float | None] = lambda: None  # by the clock: it has saved and waits for the shutdown
 
 
 class EffortMeter:
-    """`toll` is what the files begin with in which ranks say how long they have waited for their saves. Phases are
-    entered by one thread, and `now` is asked by another."""
+    """`toll` is the path prefix of the files in which ranks record how long they waited for their saves. One thread
+    enters phases, another calls `now`."""
 
     def __init__(self, toll: Path, asked: Witnesses | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._toll = toll
         self._asked = asked or Witnesses()
         self._clock = clock
-        # The phase under way, since when, and the seconds of each before it: one value, for two threads.
+        # The current phase, its start, and the seconds of each earlier one: one value, for two threads.
         self._state: tuple[Phase, float, dict[str, float]] = (Phase.UNPACKING, clock(), {})
         self._kept: Kept | None = None
-        self._kept_at = 0.0  # by the steady clock
+        self._kept_at = 0.0  # by the monotonic clock
         self._kept_set: CheckpointSet | None = None
-        self._stopped_at = 0.0  # when the script ended; 0: it has not
-        self._blocked_s = 0.0  # as it was then
+        self._stopped_at = 0.0  # when the script ended; 0: it is running
+        self._blocked_s = 0.0  # at that time
         self.restored_s = 0.0
         self._before: Effort | None = None
         self._undone_s, self._evictions = 0.0, 0
         self.began_from: Kept | None = None
-        self._running_since = 0.0  # 0: the script has not begun
+        self._running_since = 0.0  # 0: the script has not started
 
     def continue_from(self, before: Effort | None) -> None:
-        """Of an earlier machine of this attempt, which was evicted: what it did counts, but for what it had not
-        saved."""
+        """Adds the effort of an earlier VM of this attempt, which was evicted, except for what it had not saved."""
         self._before = before or Effort(datetime.now(UTC))
         self._evictions = self._before.evictions + 1
         self._undone_s = self._before.undone_s + self._before.unsaved_s
@@ -61,11 +60,11 @@ class EffortMeter:
             self._running_since = now
         if self._state[0] is Phase.RUNNING and phase is not Phase.RUNNING:
             self._stopped_at = now
-            self._blocked_s = self._toll_s()  # the files will be gone before the last word
+            self._blocked_s = self._toll_s()  # the files are deleted before the final report
         self._state = (phase, now, self._spent(now))
 
     def restored(self, found: CheckpointSet | None, seconds: float) -> None:
-        """The script will go on from this set; None: from nothing."""
+        """The script resumes from this set; None: from the start."""
         self.restored_s = self._earlier("restored_s") + seconds
         self.began_from = self._before.began_from if self._before else kept(found) if found else None
 
@@ -101,7 +100,7 @@ class EffortMeter:
         return {**before, phase: before.get(phase, 0.0) + now - since}
 
     def _look_at_checkpoints(self, now: float) -> None:
-        """A set is made of files whose times are the other clock's: how old it is now, is reckoned once."""
+        """File times are of another clock, so the age of a set is computed once."""
         newest = self._asked.newest()
         if newest is not None and newest is not self._kept_set:
             self._kept_set, self._kept = newest, kept(newest)
@@ -117,7 +116,7 @@ class EffortMeter:
         return 0.0 if since is None else max(end - since, 0.0)
 
     def _toll_s(self) -> float:
-        """Ranks save together: the one that has waited longest has held them all."""
+        """Ranks save together: the one that waited longest has delayed them all."""
         longest = 0.0
         for file in self._toll.parent.glob(f"{self._toll.name}.*"):
             with suppress(OSError, ValueError):
@@ -126,8 +125,8 @@ class EffortMeter:
 
 
 def kept(found: CheckpointSet) -> Kept:
-    """What matters is the newest content: it was committed a little later, when everything had come to rest."""
+    """The time of the newest content counts; the commit came a little later, when no file changed any more."""
     newest = max(found.changed_ns.values(), default=0)
-    # A script may give its files any time, also one that no calendar has.
+    # A script may give its files any time, even one outside the calendar.
     at = datetime.fromtimestamp(newest / 1e9, UTC) if 0 < newest < found.at.timestamp() * 1e9 else found.at
     return Kept(found.attempt, found.number, at, found.step)

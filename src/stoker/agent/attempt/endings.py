@@ -1,4 +1,4 @@
-"""How an attempt ended, in words."""
+"""How an attempt ended, as outcome and message."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from stoker.errors import StokerError, StoreDenied, StoreUnavailable
 from stoker.model.run.report import Outcome, RankEnd
 
-_MISSING_COMMAND = rb"(?:^|[:\s])([^\s:]+): (?:command )?not found\s*$"  # what shells say
-# How Python's `input()` and its debuggers end where there is nobody to ask.
+_MISSING_COMMAND = rb"(?:^|[:\s])([^\s:]+): (?:command )?not found\s*$"  # the message of shells
+# How Python's `input()` and its debuggers end without a terminal.
 _READS_A_TERMINAL = re.compile(
     rb"^(?:EOFError: EOF when reading a line|bdb\.BdbQuit)\s*\Z|\(i?Pdb\)\s*\Z", re.MULTILINE
 )
 _TERMINAL = (
-    "it reads from a terminal, as `input()` and `breakpoint()` do, and a run has none:"
-    " `stoker run --interactive` gives it yours, on this computer"
+    "it reads from a terminal, as `input()` and `breakpoint()` do, but a run has none:"
+    " `stoker run --interactive` connects it to yours, on this computer"
 )
 FAILURES = (Outcome.FAILED, Outcome.BROKEN, Outcome.TIMED_OUT)  # after which a node may be kept
 
@@ -32,8 +32,8 @@ class Ending:
     needs_restart: bool = False  # the machine, before it can be used
 
 
-class Broken(Exception):
-    """The run could not be prepared or kept; trying again would not help."""
+class AttemptBroken(Exception):
+    """The run could not be prepared or saved; a retry would not help."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -42,27 +42,27 @@ class Broken(Exception):
 
 
 def broken(error: Exception) -> Ending:
-    """Of what was foreseen, the message; of anything else, a bug, the traceback too: in the agent's own log. A store
-    that cannot be used is somebody's to repair: the run is tried again, on a machine that it gets once that is done."""
+    """For expected errors, the message; for anything else, a bug, also the traceback in the agent's own log. A store
+    that cannot be used must be repaired by somebody: the run is retried on a machine that it gets afterwards."""
     if isinstance(error, StoreUnavailable | StoreDenied):
         return Ending(Outcome.CANCELLED, None, f"its store cannot be used: {error.message}", error.hint)
-    if isinstance(error, Broken | StokerError):
+    if isinstance(error, AttemptBroken | StokerError):
         return Ending(Outcome.BROKEN, None, error.message, error.hint)
     sys.excepthook(type(error), error, error.__traceback__)
     if isinstance(error, OSError):
-        return Ending(Outcome.BROKEN, None, f"the run could not be carried out on its node: {error}")
+        return Ending(Outcome.BROKEN, None, f"the node could not execute the run: {error}")
     return Ending(Outcome.BROKEN, None, f"the agent failed: {type(error).__name__}: {error}")
 
 
 def exit_code(end: RankEnd) -> int:
-    """What a shell would show."""
+    """As a shell would show it."""
     return 128 + end.signal if end.signal else end.exit_code or 0
 
 
 def by_itself(
     ends: Mapping[int, RankEnd], failed: int, tail: bytes, *, out_of_memory: bool, terminal: bool = False
 ) -> Ending:
-    """The ending of ranks of which one failed by itself. `tail` is the end of its log; `terminal`: it had one."""
+    """The ending where one rank failed by itself. `tail` is the end of its log; `terminal`: it had one."""
     end = ends[failed]
     code = exit_code(end)
     who = "the script" if len(ends) == 1 else f"rank {failed}"
@@ -72,7 +72,7 @@ def by_itself(
     if code == 127 and (missing := re.findall(_MISSING_COMMAND, tail, re.MULTILINE)):
         name = missing[-1].decode(errors="replace")
         hint = f"check the spelling of `{name}` in `run`, or install it"
-        return Ending(Outcome.FAILED, code, f"`{name}` was not found", hint)
+        return Ending(Outcome.FAILED, code, f"command not found: `{name}`", hint)
     message = f"{who} exited with code {code}"
     if 128 < code <= 128 + 64:
         message += f", as after {_signal(code - 128)}{_why(code - 128, out_of_memory)}"
@@ -81,12 +81,12 @@ def by_itself(
 
 
 def _memory_hint(number: int, out_of_memory: bool) -> str:
-    """A loader's process that was killed makes its script fail in many ways, so the exit code need not tell."""
-    more = "use a smaller batch or fewer workers, or ask for more memory, such as `--set memory=32GB`"
+    """A data loader process that was killed makes its script fail in many ways, so the exit code may not show it."""
+    more = "use a smaller batch or fewer workers, or request more memory, such as `--set memory=32GB`"
     if out_of_memory:
-        return f"the kernel's out-of-memory killer ended a process of this machine meanwhile: {more}"
+        return f"the kernel's out-of-memory killer killed a process on this machine during the run: {more}"
     if number == signal.SIGKILL:
-        return f"a SIGKILL that nobody sent usually comes from the kernel's out-of-memory killer: {more}"
+        return f"an unexpected SIGKILL usually comes from the kernel's out-of-memory killer: {more}"
     return ""
 
 

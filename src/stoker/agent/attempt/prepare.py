@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.agent.attempt.reporting import Reporter
-from stoker.agent.environment.interpreter import interpreter
+from stoker.agent.environment.python import interpreter
 from stoker.agent.machine import hardware
-from stoker.agent.machine.machine import Machine
+from stoker.agent.machine.machine import NodeMachine
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes import launch
-from stoker.agent.processes.launch import Place
+from stoker.agent.processes.launch import Workplace
 from stoker.agent.shipping.shipping import Shipping
 from stoker.model.job.job import Environment
 from stoker.model.node.orders import Orders
@@ -22,14 +22,15 @@ from stoker.model.run.report import Phase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
-    machine: Machine
+    machine: NodeMachine
     shipping: Shipping
     reporter: Reporter
     stopping: Stopping
     tell: Callable[[str, str], None]
 
-    def __call__(self, orders: Orders, newest: str = "") -> Place:
-        """Where the ranks run. `newest` is what the script is told to resume from. Raises Stopped and Broken."""
+    def __call__(self, orders: Orders, newest: str = "") -> Workplace:
+        """Where the ranks run. `newest` is the checkpoint that the script should resume from. Raises Stopped and
+        Broken."""
         self.reporter.say(phase=Phase.PREPARING)
         folder, environ, library = self.machine.folder, self.machine.variables, self.machine.library
         processes = self._processes(orders)
@@ -38,12 +39,12 @@ class Prepare:
         found = interpreter(python, folder, environ.get("PATH", ""))
         self.stopping.check()
         port = launch.meeting_port(orders, processes)
-        return Place(folder, python, found.bin, found.venv, imports, library, environ, processes, port, newest)
+        return Workplace(folder, python, found.bin, found.venv, imports, library, environ, processes, port, newest)
 
     def await_ready(self, orders: Orders) -> None:
-        """A machine of a cloud may still be busy with itself when its agent has long begun. Raises Stopped."""
+        """A cloud VM may still be setting itself up long after its agent has started. Raises Stopped."""
         if self.machine.ready_s:
-            from stoker.agent.machine import readiness  # here, because nodes nearby are always ready
+            from stoker.agent.machine import readiness  # here, because local nodes are always ready
 
             readiness.await_ready(orders.job, self.machine, self.stopping, self.tell)
 
@@ -53,15 +54,15 @@ class Prepare:
             return wanted
         found = hardware.count_gpus({**self.machine.variables, **orders.job.env})
         if not found:
-            self.tell("gpus", "`processes: gpus` found no GPU on this node: one process is started")
+            self.tell("gpus", "`processes: gpus` found no GPU on this node: starting one process")
         return found or 1
 
     def _environment(self, orders: Orders, log: Path) -> tuple[str, str]:
-        """The Python to use, and a folder to import from besides."""
+        """The Python to use, and an additional folder to import from."""
         if orders.job.environment == Environment() and orders.software is None:
             return orders.python or sys.executable, ""
         from stoker.agent.environment import (
-            preparing,  # here, because it is slow to import and the other runs do without
+            preparing,  # here, because it is slow to import and most runs do not need it
         )
 
         python, imports = preparing.prepare(orders, self.machine, log, self.stopping, self.tell)

@@ -1,4 +1,4 @@
-"""What the agent says: a report rewritten at every change and every beat, and events for the run's timeline."""
+"""What the agent reports: a report that is rewritten at every change and heartbeat, and events for the timeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from stoker.agent.attempt.effort import EffortMeter
 from stoker.agent.shipping.logs import Masking
-from stoker.agent.shipping.worker import Patience, Trouble
+from stoker.agent.shipping.worker import Patience, StoreTrouble
 from stoker.errors import AlreadyThere, StokerError
 from stoker.model.node.orders import Orders
 from stoker.model.run.report import Phase, Report
@@ -23,7 +23,7 @@ from stoker.stores.pacing import pacing
 
 
 class EventQueue:
-    """Events of the run's timeline that wait to be written. Anybody tells, from any thread."""
+    """Timeline events that are not written yet. Any thread may add one."""
 
     def __init__(self, masking: Masking) -> None:
         self._masking = masking
@@ -43,13 +43,13 @@ class EventQueue:
             return list(self._lines)
 
     def written(self, count: int) -> None:
-        """So many of those that waited longest are in the store."""
+        """The oldest `count` events are in the store."""
         with self._lock:
             del self._lines[:count]
 
 
 class Reporter:
-    """Its own thread writes, so that the heart beats while something large is under way. `live` gives the fields of the
+    """A thread of its own writes, so that heartbeats continue during a large upload. `live` returns the fields of the
     report that change all the time."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Reporter:
         store: Store,
         orders: Orders,
         events: EventQueue,
-        trouble: Trouble,
+        trouble: StoreTrouble,
         effort: EffortMeter,
         live: Callable[[], dict[str, Any]] = dict,
     ) -> None:
@@ -77,18 +77,19 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
 
     def claim(self) -> bool:
-        """Writes the first report. False where another agent did: an attempt is begun once, wherever it is asked."""
+        """Writes the first report. False where another agent did: an attempt is started once, however often it is
+        requested."""
         words = dump(self._report)
         try:
             self._store.put(self._key, words, only_new=True)
         except AlreadyThere:
-            if self._store.get(self._key) != words:  # otherwise it is this very report, whose arrival was not told
+            if self._store.get(self._key) != words:  # otherwise it is this report, whose confirmation was lost
                 return False
         self._thread.start()
         return True
 
     def continue_from(self, before: Report, events_size: int) -> None:
-        """Instead of `claim`, on a machine that was made again: what an earlier one said is added to."""
+        """Instead of `claim`, on a restored VM: continues the reports of an earlier one."""
         again: dict[str, Any] = {"outcome": None, "exit_code": None, "ended_at": None, "notice": None, "stays": False}
         words: dict[str, Any] = {"message": "", "hint": "", "ranks": ()}
         self._report = replace(
@@ -100,11 +101,11 @@ class Reporter:
 
     @property
     def started_at(self) -> datetime | None:
-        """When the script first began, also on an earlier machine of this attempt."""
+        """When the script first started, possibly on an earlier VM of this attempt."""
         return self._report.started_at
 
     def say(self, **changes: Any) -> None:
-        """Changes fields of the report, and has it written at once."""
+        """Changes fields of the report and writes it at once."""
         if "phase" in changes:
             self._effort.enter(changes["phase"])
         with self._lock:
@@ -114,7 +115,7 @@ class Reporter:
     def finish(self, last_words: Callable[[], dict[str, Any]]) -> None:
         """Returns once the final report is in the store, however long that takes.
 
-        `last_words` gives its fields; it is asked again at each try, since the trouble with the store belongs to it.
+        `last_words` returns its fields; it is called again at each try, since they include the errors of the store.
         """
         self._ending = True
         self._news.set()
@@ -148,7 +149,7 @@ class Reporter:
         return True
 
     def _write_events(self) -> None:
-        """All that wait at once: each write may cost."""
+        """All pending ones at once: each write may be billed."""
         waiting = self._events.waiting()
         if waiting:
             lines = b"".join(waiting)

@@ -1,4 +1,4 @@
-"""The fourth phase: runs the ranks to their end, whatever ends them."""
+"""The fourth phase: runs the ranks until they end, for whatever reason."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from stoker.agent.attempt.endings import Ending, by_itself, exit_code, spell
 from stoker.agent.attempt.reporting import Reporter
@@ -20,22 +21,25 @@ from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.goal import Awaited, Goal
 from stoker.agent.notice.noticing import NoticeBoard, Noticing
 from stoker.agent.notice.stopping import Stopping
-from stoker.agent.processes.launch import Place, commands
-from stoker.agent.processes.ranks import Ranks
-from stoker.agent.shipping.points import Point
+from stoker.agent.processes.launch import Workplace, commands
+from stoker.agent.processes.ranks import RankProcesses
+from stoker.agent.shipping.points import MetricPoint
 from stoker.agent.shipping.shipping import Shipping
-from stoker.agent.visits.door import Door
+from stoker.agent.visits.door import VisitDoor
 from stoker.model.job.job import Job
 from stoker.model.node.orders import Orders
 from stoker.model.run.report import Outcome, Phase
 
+if TYPE_CHECKING:
+    from stoker.agent.gang.channel import PeerWatch
+
 
 @dataclass(slots=True)
-class Script:
-    """What later phases have to know of the script, however far it came."""
+class ScriptStart:
+    """What later phases need to know about the script, however far it got."""
 
-    code: frozenset[str] = frozenset()  # paths that came with the snapshot
-    started_ns: int = 0  # by the clock that files are stamped with; 0: it was not
+    code: frozenset[str] = frozenset()  # paths of the code snapshot
+    started_ns: int = 0  # by the clock of file timestamps; 0: it was not started
     out_of_memory: bool = False
 
 
@@ -43,7 +47,7 @@ class Script:
 class RunRanks:
     """`worked_s` is how long the script has run on earlier machines of this attempt."""
 
-    ranks: Ranks
+    ranks: RankProcesses
     shipping: Shipping
     keeper: Keeper
     noticing: Noticing
@@ -51,16 +55,17 @@ class RunRanks:
     goal: Goal
     awaited: Awaited
     fuse: NodeFuse
-    door: Door
+    door: VisitDoor
     reporter: Reporter
     begin_figures: Callable[[], None]
     stopping: Stopping
     tell: Callable[[str, str], None]
-    script: Script
+    script: ScriptStart
     worked_s: float = 0.0
+    peers: PeerWatch | None = None  # of a gang
 
-    def __call__(self, orders: Orders, place: Place) -> None:
-        """Returns when every rank has ended and nothing of them is left. What they left is shipped from here on."""
+    def __call__(self, orders: Orders, place: Workplace) -> None:
+        """Returns when every rank has ended and no process of them is left. From here on, their files are uploaded."""
         kills_before = hardware.memory_kills()
         self._start(orders, place)
         started = time.monotonic()
@@ -72,13 +77,13 @@ class RunRanks:
         self.reporter.say(phase=Phase.SAVING, ended_at=_now(), ranks=ends)
         self.script.out_of_memory = hardware.memory_kills() > kills_before
         self._sweep()
-        # What a script was writing when it failed may be half written; one that was told to end has had its say.
+        # A script that failed may have left a partial file; one that was asked to stop had time to finish it.
         done = all(end.exit_code == 0 for end in ends)
         self.keeper.trusted = done or (self.noticing.told and not self.ranks.killed)
         self.shipping.end()
-        self.shipping.metrics.finish()  # the last point may be the one that reaches the target
+        self.shipping.metrics.finish()  # the last point may reach the target
 
-    def _start(self, orders: Orders, place: Place) -> None:
+    def _start(self, orders: Orders, place: Workplace) -> None:
         to_start = commands(orders, place)
         self.script.started_ns = time.time_ns()
         self.ranks.start(to_start)
@@ -90,6 +95,8 @@ class RunRanks:
         self.reporter.say(phase=Phase.RUNNING, started_at=self.reporter.started_at or _now())
 
     def _each_time(self, job: Job, started: float) -> None:
+        if self.peers and self.ranks.first_failed is not None:
+            self.peers.end(Outcome.FAILED, f"rank {self.ranks.first_failed} failed")
         self.goal.act(self.ranks, self.stopping)
         self.noticing.act(self.ranks)
         self.awaited.act()
@@ -97,7 +104,7 @@ class RunRanks:
             limit = spell(job.time_limit)
             self.stopping.ask(Outcome.TIMED_OUT, f"the script was stopped after its time limit of {limit}")
 
-    def _saw(self, point: Point, source: str) -> None:
+    def _saw(self, point: MetricPoint, source: str) -> None:
         self.goal.see(point, source)
         self.awaited.see(point)
         self.fuse.see(point)
@@ -106,14 +113,14 @@ class RunRanks:
         left = self.ranks.sweep()
         if left and not self.ranks.asked_to_end:
             what = "1 process" if left == 1 else f"{left} processes"
-            self.tell("left-behind", f"the script left {what} behind, which had to be ended")
+            self.tell("left-behind", f"the script left {what} running, which had to be killed")
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
-# How the ranks ended, once they have: what the attempt is said to have come to.
+# The outcome of an attempt, from how its ranks ended.
 
 _TAIL_BYTES = 4096
 
@@ -121,7 +128,7 @@ _TAIL_BYTES = 4096
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
     folder: NodeFolder
-    ranks: Ranks
+    ranks: RankProcesses
     goal: Goal
     noticing: Noticing
     notices: NoticeBoard
@@ -146,12 +153,12 @@ class Judge:
         return ending if ending.hint else replace(ending, hint=absent.hint(tail, orders))
 
     def _told(self, code: int) -> Ending:
-        """The script was asked to end, and has."""
+        """The script was asked to stop, and did."""
         if code == 0 and self.noticing.finished:
-            return Ending(Outcome.SUCCEEDED, 0, "the script finished before its node was taken away")
+            return Ending(Outcome.SUCCEEDED, 0, "the script finished before its node was evicted")
         if self.fuse.lit_at and not self.notices.posted("machine"):
-            return Ending(Outcome.BUDGET_REACHED, code, f"the script saved and ended: {self.fuse.why}")
-        return Ending(Outcome.EVICTED, code, "the script ended because of a notice of eviction")
+            return Ending(Outcome.BUDGET_REACHED, code, f"the script saved and stopped: {self.fuse.why}")
+        return Ending(Outcome.EVICTED, code, "the script stopped because of an eviction notice")
 
     def _tail(self, rank: int) -> bytes:
         with suppress(OSError), self.folder.log(rank).open("rb") as log:

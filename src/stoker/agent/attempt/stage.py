@@ -1,4 +1,4 @@
-"""The second phase: brings the data that is not on this machine, and has the script told where it is."""
+"""The second phase: downloads or mounts the data of the run, and passes its paths to the script."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from stoker.agent.attempt.reporting import Reporter
-from stoker.agent.machine.machine import Machine
+from stoker.agent.machine.machine import NodeMachine
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes import launch
 from stoker.model.node.orders import Orders
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 
 class Inputs:
-    """The data of a run on its node; none until it is staged, and for most runs at all."""
+    """The data of a run on its node; empty until it is staged, and for most runs always."""
 
-    def __init__(self, store: Store, machine: Machine, stopping: Stopping, tell: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, store: Store, machine: NodeMachine, stopping: Stopping, tell: Callable[[str, str], None]
+    ) -> None:
         self._store = store
         self._machine = machine
         self._stopping = stopping
@@ -38,11 +40,11 @@ class Inputs:
 
     @property
     def helpers(self) -> set[int]:
-        """Processes that serve the data, and are none of the script's."""
+        """Processes that serve the data, which do not belong to the script."""
         return self._data.helpers if self._data else set()
 
     def watch(self, pids: Callable[[], set[int]]) -> None:
-        """The script runs."""
+        """The script is running."""
         if self._data:
             self._data.watch(pids)
 
@@ -52,18 +54,19 @@ class Inputs:
             self._data.finish()
 
     def release(self) -> None:
-        """Nothing is mounted or held any more."""
+        """Unmounts and releases everything."""
         if self._data:
             self._data.release()
             self._machine.folder.data.unlink(missing_ok=True)
 
     def waited_s(self) -> float:
-        """For its data, since the script started. Inputs share the moments in which it waited for any of them."""
+        """How long the script has waited for its data since its start. A moment in which it waits for several inputs
+        counts once."""
         figures = self._data.figures().values() if self._data else ()
         return max((one.wait_s - one.stage_s for one in figures), default=0.0)
 
     def said(self) -> dict[str, Any]:
-        """What a report says of it."""
+        """The data figures of a report."""
         return {"data": self._data.figures()} if self._data else {}
 
 
@@ -75,7 +78,7 @@ class Stage:
     stopping: Stopping
 
     def __call__(self, orders: Orders) -> Orders:
-        """The orders with the places of the data in them."""
+        """The orders with the paths of the data."""
         if not orders.inputs:
             return orders
         self.reporter.say(phase=Phase.STAGING)

@@ -1,7 +1,8 @@
-"""The first phase: code, the newest good checkpoint and the outputs that go with it, into the node's folder."""
+"""The first phase: unpacks code, the newest good checkpoint and its outputs into the node's folder."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ from stoker.stores.trees.unpack import unpack
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    code: frozenset[str]  # paths that came with the snapshot
-    newest: str = ""  # of the restored checkpoints, in the working directory; empty: the script is told of none
+    code: frozenset[str]  # paths of the code snapshot
+    newest: str = ""  # of the restored checkpoints, in the working directory; empty: the script gets no path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Unpack:
     tell: Callable[[str, str], None]
 
     def __call__(self, orders: Orders) -> Unpacked:
-        """Raises Stopped, and what the store and the disk raise. Waits for a store that is away."""
+        """Raises Stopped, and errors of the store and the disk. Waits while the store is unavailable."""
         code = persist(lambda: self._code(orders), self.stopping.check)
         job = orders.job
         for name in (job.outputs, *CheckpointPaths(job.checkpoints).folders):
@@ -51,12 +52,12 @@ class Unpack:
         return Unpacked(code, newest)
 
     def _code(self, orders: Orders) -> frozenset[str]:
-        """Into an empty folder, whatever an earlier try left there."""
+        """Into an empty folder: files of an earlier try are removed."""
         remove_tree(self.folder.work)
         id = orders.snapshot
         route = self.store.route(layout.code(id))
-        if route and route.one:  # over a network it is one object, with a token of its own
-            from stoker.stores.trees.bundle import Bundle  # here, because most nodes are near their store
+        if route and route.one:  # over a network it is one object, with its own token
+            from stoker.stores.trees.bundle import Bundle  # here, because most stores are local
 
             bundle = Bundle(self.store, id)
             unpack(bundle, bundle.snapshot, self.folder.work)
@@ -66,9 +67,15 @@ class Unpack:
             unpack(self.store, snapshot, self.folder.work)
         return frozenset(entry.path for entry in snapshot.entries)
 
-    def _restore(self, orders: Orders) -> CheckpointSet | None:
+    def again(self, orders: Orders, label: float | None) -> str:
+        """Restores a checkpoint without a later label than this, in place of the one that was restored; None: none at
+        all. Returns what the script is told to resume from."""
+        found = self._restore(orders, -math.inf if label is None else label)
+        return self._newest(found, orders) if found and orders.job.resume else ""
+
+    def _restore(self, orders: Orders, until: float = math.inf) -> CheckpointSet | None:
         begun = time.monotonic()
-        found = put_back(self.store, orders, self.folder, self.tell)
+        found = put_back(self.store, orders, self.folder, self.tell, until)
         self.checkpoints.begin_from(found)
         if found:
             carried = persist(lambda: carry_over(self.store, orders, self.folder, self.tell), self.stopping.check)
@@ -77,10 +84,10 @@ class Unpack:
         return found
 
     def _newest(self, found: CheckpointSet, orders: Orders) -> str:
-        """What the script is told to resume from; it is told nothing where that is empty."""
-        from stoker.agent.checkpoints.resuming import newest  # here, because most scripts look for themselves
+        """The path that the script should resume from; empty: none."""
+        from stoker.agent.checkpoints.resuming import newest  # here, because most scripts find it themselves
 
         path = newest(found, CheckpointPaths(orders.job.checkpoints), self.folder.work)
         if path:
-            self.tell("resume", f"the script is told to resume from `{path}`")
+            self.tell("resume", f"telling the script to resume from `{path}`")
         return path

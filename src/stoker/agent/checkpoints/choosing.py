@@ -1,4 +1,4 @@
-"""When checkpoint folders can be committed, and with which of their files: all of them in a quiet moment, or a part."""
+"""When to commit checkpoint folders, and which of their files: all in a quiet moment, or a part."""
 
 from __future__ import annotations
 
@@ -9,57 +9,57 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from stoker.agent.checkpoints.contents import open_still
-from stoker.agent.checkpoints.growing import PARTIAL_S, QUIET_S, Growing, Pace
+from stoker.agent.checkpoints.growing import PARTIAL_S, QUIET_S, Growing, QuietTimes
 from stoker.agent.checkpoints.naming import folders_of, kind_of, numbers_in
-from stoker.agent.checkpoints.watching import Found, Unkept, Watch
+from stoker.agent.checkpoints.watching import FileWatch, FoundFile, Unkept
 from stoker.model.job.checkpointpaths import BESIDE
 from stoker.model.snapshot import EntryKind
 from stoker.stores.transfer.still import Mark
 
 HURRIED_QUIET_S = 0.25  # the same in a hurry
 HURRIED_STARVED_S = 0.75
-HURRIED_SLOW_S = 3.0  # how long a pointer is waited for on such a node
-SLOW_S = 0.5  # from one look in a hurry to the next: they are meant to be a tenth of that apart
+HURRIED_SLOW_S = 3.0  # how long to wait for a pointer on such a node
+SLOW_S = 0.5  # between two looks in a hurry: they should be a tenth of that apart
 HURRIED_TOLD_S = 1.0
-TAKEN_S = 0.01  # a file that was written so shortly before a look may speak of what the look has missed
-STARVED_S = 2.0  # where there has been no quiet for so long, the longest pauses there are have to do
+TAKEN_S = 0.01  # a file written this shortly before a look may refer to files that the look has missed
+STARVED_S = 2.0  # after so long without a quiet moment, the longest pause seen must be enough
 LEAST_PAUSE_S = 0.1
 PAUSE_SHARE = 0.6
-HELD_S = 6.0  # how long pauses are looked for before a set grows without what is rewritten: scripts may begin with that
-GROW_EVERY_S = 2.0  # how often a set grows that waits for a quiet moment
+HELD_S = 6.0  # how long to look for pauses before a set grows without rewritten files: scripts may start with those
+GROW_EVERY_S = 2.0  # how often a set grows while it waits for a quiet moment
 GROW_HURRIED_S = 0.2
 TICK_NS = 20_000_000  # two writes closer than this may leave the same time on a file
-JOURNALS = ("-journal", "-wal", "-shm")  # what SQLite appends to the name of a database
+JOURNALS = ("-journal", "-wal", "-shm")  # suffixes that SQLite adds to the name of a database
 
 
 class Care(Enum):
-    """How sure a commit has to be that what it finds belongs together."""
+    """How certain a commit must be that its files belong together."""
 
-    PATIENT = auto()  # it waits for quiet
-    HURRIED = auto()  # the node is about to go: the shortest quiet will do
-    TRUSTING = auto()  # whoever wrote has ended by itself: everything is finished
+    PATIENT = auto()  # wait for a quiet moment
+    HURRIED = auto()  # the node is about to be evicted: the shortest quiet moment is enough
+    TRUSTING = auto()  # the writer has exited by itself: every file is complete
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    taken: set[str]  # as they are now
-    kept: set[str] = field(default_factory=set)  # as the last set has them
-    whole: bool = True  # nothing that is finished is missing
+    taken: set[str]  # in their current version
+    kept: set[str] = field(default_factory=set)  # in the version of the last set
+    whole: bool = True  # no complete file is missing
 
 
 class Choosing:
-    """For one thread. `now` is a steady clock's, in seconds."""
+    """For one thread. `now` is a monotonic clock's, in seconds."""
 
-    def __init__(self, watch: Watch, unkept: Unkept) -> None:
+    def __init__(self, watch: FileWatch, unkept: Unkept) -> None:
         self._watch = watch
         self._unkept = unkept
-        self._restless_since = 0.0  # since when a commit has waited for a quiet moment; 0: it does not
+        self._restless_since = 0.0  # since when a commit waits for a quiet moment; 0: it does not
         self._hurried_since = 0.0
         self._looked_at = 0.0  # in a hurry
-        self._slow = False  # looks take too long to see a short pause
+        self._slow = False  # looks take too long to notice a short pause
         self._renewed_at = 0.0
         self._grow_due = 0.0
-        self._introduced: dict[str, int] = {}  # by path: with which commit what the last set has of it came in
+        self._introduced: dict[str, int] = {}  # by path: the commit in which the version of the last set appeared
         self._commits = 0
 
     @property
@@ -67,7 +67,7 @@ class Choosing:
         return bool(self._restless_since)
 
     def is_starved(self, now: float) -> bool:
-        """A commit has waited for a quiet moment for long."""
+        """A commit has waited long for a quiet moment."""
         return bool(self._restless_since) and now - self._restless_since >= STARVED_S
 
     def rest(self, now: float) -> None:
@@ -75,7 +75,7 @@ class Choosing:
         self._watch.rest(now)
 
     def committed(self, chosen: Chosen, done: Mapping[str, Mark | None], now: float) -> None:
-        """A set was made of it; `done` are the marks that the one before spoke of."""
+        """`chosen` was committed; `done` are the marks of the set before."""
         self._commits += 1
         marks = self._watch.marks
         same = {path for path in chosen.taken if path in done and done[path] == marks[path]} | chosen.kept
@@ -88,8 +88,8 @@ class Choosing:
     def choose(
         self, care: Care, busy: set[str], done: Mapping[str, Mark | None], last: Collection[str], now: float
     ) -> Chosen | None:
-        """None: this is not the moment for a commit. `done` are the marks that the last set speaks of, `last` all its
-        paths, and `busy` what is open for writing."""
+        """None: do not commit now. `done` are the marks of the last set, `last` all its paths, and `busy` the files
+        that are open for writing."""
         self._hurried_since = (self._hurried_since or now) if care is Care.HURRIED else 0.0
         hurried_before, self._looked_at = self._looked_at, now if care is Care.HURRIED else 0.0
         self._slow = bool(hurried_before) and now - hurried_before >= SLOW_S
@@ -107,7 +107,7 @@ class Choosing:
         return self._grow(care, streams, done, last, now)
 
     def hold(self, done: Mapping[str, Mark | None], last: Collection[str]) -> Chosen:
-        """Everything as the last set has it."""
+        """Everything in the version of the last set."""
         same = {path for path, mark in self._watch.marks.items() if path in done and done[path] == mark}
         return Chosen(same, set(last) - same, whole=False)
 
@@ -118,11 +118,11 @@ class Choosing:
         skip = streams | _beside_journals(self._watch.found)
         known = {path: done.get(path) for path in last if path not in skip and path not in self._watch.aside}
         found = Growing(self._watch, known, self._introduced, skip, now)
-        pace = Pace(QUIET_S, QUIET_S, QUIET_S)
+        pace = QuietTimes(QUIET_S, QUIET_S, QUIET_S)
         if hurried:
-            pace = Pace(0.0, HURRIED_QUIET_S, self._alone_s(skip, now), hurried=True)
+            pace = QuietTimes(0.0, HURRIED_QUIET_S, self._alone_s(skip, now), hurried=True)
         elif now - self._restless_since >= HELD_S:
-            pace = Pace(QUIET_S, QUIET_S, self._alone_s(skip, now))
+            pace = QuietTimes(QUIET_S, QUIET_S, self._alone_s(skip, now))
         growth = found.growth(pace)
         if growth and growth.renewed:
             self._renewed_at = now
@@ -140,30 +140,30 @@ class Choosing:
         return Chosen(growth.taken, growth.kept | (skip & set(last)), whole=False)
 
     def _pointer_due(self, *, hurried: bool) -> float:
-        """Until when a pointer is waited for: a set without one is better than none at all."""
+        """Until when to wait for a pointer: a set without one is better than none."""
         if not hurried:
             return self._restless_since + 2 * HELD_S
         return self._hurried_since + (HURRIED_SLOW_S if self._slow else HURRIED_TOLD_S)
 
     def _lacks_a_pointer(self, taken: Collection[str], known: Collection[str]) -> bool:
-        """A script that finds no pointer beside its checkpoints takes them for none, or fails."""
+        """A script that finds checkpoints without their pointer ignores them, or fails."""
         left = (one for one in self._watch.found if one.path not in known and not self._is_numbered(one.path))
         return any(speaks_of(one, taken) for one in left)
 
     def _is_numbered(self, path: str) -> bool:
-        """By its own name, or by that of a folder: then it is part of what a pointer speaks of."""
+        """By its own name, or that of a folder: then a pointer may refer to it."""
         top = len(self._watch.top(path))
         return any(numbers_in(one) for one in (path, *folders_of(path)) if len(one) > top)
 
     def _alone_s(self, skip: Collection[str], now: float) -> float:
-        """A file that no other is rewritten with is a checkpoint by itself, or names one. But it may be written in turn
-        with files of new names: rather behind the whole round of them, as long as that can be waited for."""
+        """A file that is rewritten alone is a checkpoint by itself, or points to one. It may alternate with new files:
+        better to take it after all of those, as long as waiting is possible."""
         pause_s = min(max(PAUSE_SHARE * self._watch.longest_pause_s, TAKEN_S), HURRIED_QUIET_S)
         starved = self._slow or now - (self._hurried_since or now) >= HURRIED_STARVED_S
         return TAKEN_S if starved or now - self._watch.changed_at(skip) >= pause_s else HURRIED_QUIET_S
 
     def _tell_of_restless(self, rewritten: Collection[str], now: float, *, hurried: bool) -> None:
-        """Behind the time in which every pause that there is would have been seen."""
+        """After the time in which every existing pause would have been noticed."""
         since, after_s = (self._hurried_since, HURRIED_TOLD_S) if hurried else (self._restless_since, PARTIAL_S)
         if now - max(since or now, self._renewed_at) < after_s:
             return
@@ -172,12 +172,12 @@ class Choosing:
             others = f", and so {'is' if len(restless) == 2 else 'are'} {_listed(restless[1:])}" if restless[1:] else ""
             self._unkept(
                 restless[0],
-                f"it is rewritten all the time{others}, and no pause shows which versions belong together; "
+                f"it is rewritten all the time{others}; without a pause it is unknown which versions belong together; "
                 f"pause for {QUIET_S:g} s between two saves, or save under a new name each time",
             )
 
     def _needed_s(self, care: Care, waited_s: float, done: Mapping[str, Mark | None], last: Collection[str]) -> float:
-        """How long everything has to have held still. A script that saves all the time pauses longer between two
+        """How long all files must have been unchanged. A script that saves all the time pauses longer between two
         checkpoints than between the files of one."""
         enough_s = HURRIED_QUIET_S if care is Care.HURRIED else QUIET_S
         marks = self._watch.marks
@@ -189,18 +189,18 @@ class Choosing:
         return min(max(share * self._watch.longest_pause_s, LEAST_PAUSE_S), enough_s)
 
     def _is_one_file(self, busy: set[str], streams: set[str], waited_s: float) -> bool:
-        """One file is written again and again, while nothing else changes: it is a checkpoint by itself."""
+        """One file is written again and again while nothing else changes: it is a checkpoint by itself."""
         found = {one.path: one for one in self._watch.found if one.path not in streams}
         if waited_s < QUIET_S or busy - streams or not found:
             return False
-        beside = {path for path in found if path.endswith(BESIDE)}  # each is written with a file, and fits no other
+        beside = {path for path in found if path.endswith(BESIDE)}  # each belongs to one other file
         newest = max(found.keys() - beside or found, key=self._watch.since)
         others = self._watch.changed_at({*streams, *beside, newest})
         return self._watch.is_faster(newest, others) and _calm(found[newest])
 
 
-def _beside_journals(found: list[Found]) -> set[str]:
-    """A database and what it has not yet written into itself are taken together, in a quiet moment, or not at all."""
+def _beside_journals(found: list[FoundFile]) -> set[str]:
+    """A database and its journals are committed together, in a quiet moment, or not at all."""
     paths = {one.path for one in found}
     pairs = [(path.rpartition("-")[0], path) for path in paths if path.endswith(JOURNALS)]
     return {path for pair in pairs if pair[0] in paths for path in pair}
@@ -210,21 +210,21 @@ def _listed(paths: list[str]) -> str:
     return f"`{paths[0]}`" if len(paths) == 1 else f"{len(paths)} others"
 
 
-def _calm(one: Found) -> bool:
+def _calm(one: FoundFile) -> bool:
     return bool(one.mark) and time.time_ns() - (one.mark or (0, 0))[1] > TICK_NS
 
 
-# Files that say which of the others is meant: `latest`, a link, a tracker. Without them no checkpoint may be found.
+# Pointers: files that name the current checkpoint, such as `latest`, a link, a tracker. Scripts may need them.
 
 MOST_BYTES = 4096
 _LETTER = re.compile(r"[A-Za-z]")
 _WORDS = re.compile(r"[^\s\"'`,:;=/\\{}\[\]]+")
 
 
-def speaks_of(one: Found, paths: Iterable[str]) -> bool:
-    """Whether it names a file or folder like one of these, of whatever number, or is nothing but a number."""
+def speaks_of(one: FoundFile, paths: Iterable[str]) -> bool:
+    """Whether it names a file or folder like one of these, with any number, or contains nothing but a number."""
     words = _WORDS.findall(_text(one))
-    if not words:  # as most files have none: there may be thousands, and thousands of paths
+    if not words:  # most files contain none, and there may be thousands of files and paths
         return False
     names = {path.rpartition("/")[2] for file in paths for path in (file, *folders_of(file)[:-1])}
     if len(words) == 1 and words[0].isdecimal():
@@ -233,7 +233,7 @@ def speaks_of(one: Found, paths: Iterable[str]) -> bool:
     return any(kind_of(word) in kinds for word in words if _LETTER.search(word))
 
 
-def _text(one: Found) -> str:
+def _text(one: FoundFile) -> str:
     if one.entry.kind is EntryKind.LINK:
         return one.entry.target
     if not one.is_file or one.entry.size_bytes > MOST_BYTES:

@@ -1,4 +1,4 @@
-"""The checkpoint folders of a run: what is finished in them is committed to the store as one set, or not at all."""
+"""The checkpoint folders of a run: complete files are committed to the store as one set, or not at all."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from stoker.agent.checkpoints.choosing import Care, Choosing, Chosen
 from stoker.agent.checkpoints.contents import Changing, Contents, Pins, Sending
 from stoker.agent.checkpoints.copies import Clone, Clones, Copy, Databases
-from stoker.agent.checkpoints.openfiles import Opened, Writers, descendants
+from stoker.agent.checkpoints.openfiles import OpenForWriting, Writers, descendants
 from stoker.agent.checkpoints.restoring import Retaining, is_fenced
-from stoker.agent.checkpoints.watching import Closer, Found, Watch
+from stoker.agent.checkpoints.watching import Closer, FileWatch, FoundFile
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import belonging_to
 from stoker.errors import AlreadyThere
@@ -30,16 +30,16 @@ from stoker.stores.pacing import pacing
 from stoker.stores.transfer.still import Mark
 
 MOST_FACTS = 256
-OPEN_TOLD_S = 0.5  # a file that is open for so long when the machine is about to go may not be finished in time
-TRIES = 3  # at once, where files were removed or written to between a look and their being sent
-OPEN_AT_THE_END = "the script still had it open for writing when its machine was about to go; save earlier or smaller"
+OPEN_TOLD_S = 0.5  # a file that is open this long before an eviction may not be complete in time
+TRIES = 3  # in a row, where files were removed or rewritten between a look and their upload
+OPEN_AT_THE_END = "the script still had it open for writing when the machine was evicted; save earlier or smaller"
 
 Facts = Callable[[], tuple[float | None, Mapping[str, float]]]  # the last step and values the script reported
 Tell = Callable[[str, str], None]
 
 
 class Checkpoints:
-    """Commits the folders as they were at one moment. For one thread."""
+    """Commits the folders in their state of one moment. For one thread."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class Checkpoints:
         tell: Tell,
         *,
         clock: Callable[[], float] = time.monotonic,
-        open_files: Callable[[], Opened] | None = None,
+        open_files: Callable[[], OpenForWriting] | None = None,
         copies: Path | None = None,
         first: Callable[[], None] = lambda: None,
     ) -> None:
-        """`clock` is a steady one; `open_files` says what the run has open for writing; `copies` is a folder on the
-        same disk for copies of that, beside the working directory if none is named; `first` is done before a set is
-        made visible, unless there is a hurry."""
+        """`clock` is monotonic; `open_files` returns what the run has open for writing; `copies` is a folder on the
+        same disk for copies of those, default: next to the working directory; `first` is called before a set becomes
+        visible, except in a hurry."""
         self._clock = clock
         self._open_files = open_files or Writers(partial(_processes, orders.key))
         self._store = store
@@ -64,16 +64,16 @@ class Checkpoints:
         self._facts = facts
         self._tell = tell
         self._told: set[str] = set()
-        self._watch = Watch(work, CheckpointPaths(orders.job.checkpoints), self._unkept)
+        self._watch = FileWatch(work, CheckpointPaths(orders.job.checkpoints), self._unkept)
         self._choosing = Choosing(self._watch, self._unkept)
         copies = copies or NodeFolder(work.parent).copies
         self._databases = Databases(copies, self._unkept, self._kept_again, clock)
         self._clones = Clones(copies, self._unkept)
-        self._done: dict[str, Mark | None] = {}  # as last committed
+        self._done: dict[str, Mark | None] = {}  # of the last commit
         self._noted: dict[str, Mark | None] = {}
         # When changes were seen, and what the script had reported by then.
         self._facts_then: deque[tuple[float, tuple[float | None, Mapping[str, float]]]] = deque(maxlen=MOST_FACTS)
-        self.behind = False  # there is something that is not committed yet
+        self.behind = False  # something is not committed yet
         self._first = first
         self._last: CheckpointSet | None = None
         self._number = first_number(orders.incarnation)
@@ -83,27 +83,32 @@ class Checkpoints:
         self._sending = Sending(self._contents, self._unkept)
         self._pins = Pins()
         self._closer = Closer(self._hold_speaking, self._hold_all)
-        self._opened: Opened | None = None  # what was open directly behind a hurried look
+        self._opened: OpenForWriting | None = None  # files that were open right after a hurried look
 
     @property
     def restless(self) -> bool:
-        """A commit waits for a quiet moment: worth looking for more often."""
+        """A commit waits for a quiet moment: look more often."""
         return self._choosing.restless
 
     @property
     def fence_every_s(self) -> float:
-        """How often it is worth asking whether another attempt has taken over."""
+        """How often to check whether another attempt has taken over."""
         return pacing(self._store).fence_s
 
     def begin_from(self, restored: CheckpointSet | None) -> None:
-        """What was put back is in the store: it is not sent again as long as it does not change."""
+        """Restored files are in the store: they are not uploaded again until they change."""
         self._watch.look(self._clock())
         self._done = self._noted = self._watch.marks if restored else {}
         self._last = restored
         self._sending.learn(self._watch.found, self._entries_of(restored))
 
+    @property
+    def last(self) -> CheckpointSet | None:
+        """The newest that is safe: committed, or what was restored."""
+        return self._last
+
     def commit(self, care: Care = Care.PATIENT) -> CheckpointSet | None:
-        """The set just committed; None where nothing new is finished.
+        """The set just committed; None where no new file is complete.
 
         Raises StoreFailed, and may then be called again; AlreadyThere means that another attempt has taken over.
         """
@@ -131,14 +136,14 @@ class Checkpoints:
         return None
 
     def amounts(self) -> dict[str, int]:
-        """How much the newest set has that does not lie among the outputs, as a report says it. For any thread."""
+        """The size of the newest set without what is also in the outputs, for a report. For any thread."""
         newest, outputs = self._last, f"{self._orders.job.outputs}/"
         files = [one for one in newest.entries if one.kind is EntryKind.FILE] if newest else []
         sizes = [one.size_bytes for one in files if not one.path.startswith(outputs)]
         return {"checkpoint_files": len(sizes), "checkpoint_bytes": sum(sizes)}
 
     def tidy(self) -> None:
-        """Lets go of sets that retention does not ask for. May fail, and be called again."""
+        """Deletes sets that retention does not require. May fail, and be called again."""
         self._retaining.tidy()
 
     def check_fence(self) -> None:
@@ -147,7 +152,7 @@ class Checkpoints:
             raise AlreadyThere("a later attempt has taken over")
 
     def _look(self, care: Care) -> float:
-        """At what is there, after what of it has to be copied was."""
+        """Looks at the folders, after copying the files that need a copy."""
         if care is Care.TRUSTING:
             self._databases.forget()
             self._clones.forget()
@@ -163,14 +168,14 @@ class Checkpoints:
         return now
 
     def _looks_closer(self, care: Care, now: float) -> bool:
-        """That costs a little more, and is worth it where there may be no other chance."""
+        """This costs a little more, and is worth it where there may be no other chance."""
         return care is Care.HURRIED or (care is Care.PATIENT and self._choosing.is_starved(now))
 
-    def _hold_speaking(self, speaking: list[Found]) -> None:
+    def _hold_speaking(self, speaking: list[FoundFile]) -> None:
         self._pins.hold(speaking, self._sending.knows)
         self._opened = self._open_files()
 
-    def _hold_all(self, found: list[Found]) -> set[str]:
+    def _hold_all(self, found: list[FoundFile]) -> set[str]:
         self._pins.let_go_of_others(one for one in found if not self._sending.knows(one))
         return self._pins.hold(found, self._sending.knows)
 
@@ -201,7 +206,7 @@ class Checkpoints:
         return chosen or (self._choosing.hold(self._done, last) if copied else None)
 
     def _busy(self, now: float) -> set[str]:
-        """What is open for writing, but for databases, which are copied."""
+        """Files open for writing, except for databases, which are copied."""
         opened = self._opened or self._open_files()
         busy = self._watch.note_open(opened.files, now, some_ended=opened.some_ended)
         if self._databases.find(self._watch.found, busy):
@@ -213,7 +218,7 @@ class Checkpoints:
     def _commit(self, entries: tuple[Entry, ...], chosen: Chosen) -> CheckpointSet:
         self.check_fence()
         times = self._times_of(chosen, {one.path for one in entries})
-        self._number += 1  # a number is never tried twice: the store may have made the set and failed to say so
+        self._number += 1  # a number is never reused: the store may have created the set before it reported a failure
         made, words = CheckpointSet(
             self._orders.attempt, self._number, datetime.now(UTC), entries, *self._facts_of(chosen), times
         ).seal_and_dump()
@@ -222,7 +227,7 @@ class Checkpoints:
             key = layout.checkpoint_set(self._orders.run_id, *made.position, self._orders.node)
             self._store.put(key, words, only_new=True)
         except AlreadyThere:
-            self.check_fence()  # if nobody has taken over, the store made it at a first try that it did not tell of
+            self.check_fence()  # without another attempt, the store created it in a first try that it did not confirm
         self._last, self._done = made, self._marks_of(chosen)
         self._note_committed(self._usable(chosen))
         self.behind = self._databases.behind or not chosen.whole
@@ -230,8 +235,8 @@ class Checkpoints:
         return made
 
     def _times_of(self, chosen: Chosen, named: set[str]) -> dict[str, int]:
-        """When each was last written: of what is as it was before, then. Whoever reads it counts in 64 bits, and a file
-        whose time is beyond that goes without."""
+        """When each file was last written; for unchanged files, the time of the last set. Readers expect 64 bits, so a
+        time beyond that is omitted."""
         before = self._last.changed_ns if self._last else {}
         times = {path: before[path] for path in (*chosen.kept, *self._copies) if path in before}
         times |= {one.path: one.mark[1] for one in self._watch.found if one.mark and one.path in chosen.taken}
@@ -239,23 +244,23 @@ class Checkpoints:
         return {path: changed for path, changed in times.items() if path in named and abs(changed) < 1 << 63}
 
     def _marks_of(self, chosen: Chosen) -> dict[str, Mark | None]:
-        """What of the set is known to be as it lies there."""
+        """The files of the set that are known to be unchanged in the folder."""
         kept = {path: mark for path, mark in self._done.items() if path in chosen.kept}
         return {**kept, **{one.path: one.mark for one in self._watch.found if one.path in chosen.taken}}
 
     def _facts_of(self, chosen: Chosen) -> tuple[float | None, Mapping[str, float]]:
-        """What the script had reported when the newest of what is taken was seen."""
+        """What the script had reported when the newest of the chosen files was seen."""
         newest = max((self._watch.since(path) for path in chosen.taken), default=0.0)
         seen = [facts for at, facts in self._facts_then if at >= newest]
         return seen[0] if seen else self._facts()
 
     @property
     def _copies(self) -> Mapping[str, Copy | Clone]:
-        """Of what stays open."""
+        """Of files that stay open."""
         return {**self._databases.copies, **self._clones.copies}
 
     def _usable(self, chosen: Chosen) -> set[str]:
-        """Paths whose newest copy may be in the set: what it can speak of is in the set, too."""
+        """Paths whose newest copy may be in the set: everything that it may refer to is in the set, too."""
         left = {one.path for one in self._watch.found if one.is_file} - chosen.taken - chosen.kept - self._copies.keys()
         oldest = min((self._watch.since(path) for path in left), default=math.inf)
         return {path for path, copy in self._copies.items() if copy.at and (chosen.whole or copy.at < oldest)}
@@ -265,7 +270,7 @@ class Checkpoints:
         self._clones.committed(paths & self._clones.copies.keys())
 
     def _entries(self, chosen: Chosen) -> tuple[Entry, ...] | None:
-        """The folders as they were when they were looked at; None where that is no longer to be had."""
+        """The folders in the state of the look; None where that is no longer available."""
         if not self._watch.has_held(chosen.taken):
             return None
         self._retaining.take_stock()
@@ -287,7 +292,7 @@ class Checkpoints:
         if path not in self._told and len(self._told) < 20:
             self._told.add(path)
             older = self._last is not None and any(one.path == path for one in self._last.entries)
-            what = "is in the checkpoints as it was earlier" if older else "is in no checkpoint"
+            what = "is in the checkpoints in an older version" if older else "is in no checkpoint"
             self._tell("checkpoint-left-out", f"`{path}` {what}: {why}")
 
     def _kept_again(self, path: str) -> None:
@@ -296,7 +301,7 @@ class Checkpoints:
 
 
 def _processes(key: str) -> Iterable[int]:
-    """Whatever ranks leave behind is adopted by the agent, so that its descendants are all there are."""
+    """The agent adopts orphaned processes of the ranks, so its descendants are all of them."""
     known = descendants(os.getpid())
     return (one.pid for one in belonging_to(key, os.getpid())) if known is None else known
 

@@ -16,13 +16,13 @@ from urllib.parse import quote
 from stoker.agent.checkpoints.choosing import JOURNALS, TICK_NS
 from stoker.agent.checkpoints.contents import open_still
 from stoker.agent.checkpoints.growing import QUIET_S
-from stoker.agent.checkpoints.watching import Found, Unkept, Watch
+from stoker.agent.checkpoints.watching import FileWatch, FoundFile, Unkept
 from stoker.stores.transfer.still import Mark, mark_of
 
 HEADER = b"SQLite format 3\0"
 LEAST_EVERY_S = 1.0  # between two copies of the same database
-SHARE = 20  # copying takes at most one part in so many of the time: whoever writes may have to wait meanwhile
-PENDING_S = 10.0  # how long a copy waits for the files that its rows may speak of to be finished
+SHARE = 20  # copying takes at most 1/20 of the time: writers may have to wait meanwhile
+PENDING_S = 10.0  # how long a copy waits until the files that its rows may refer to are complete
 PENDING_HURRIED_S = 0.5
 LOCKED_S = 0.5  # how long a copy waits for a lock
 LOCKED_HURRIED_S = 0.1
@@ -33,16 +33,16 @@ _Stamp = tuple[Mark | None, ...]
 
 
 class Uncopied(Exception):
-    """Says why, and what to do."""
+    """The message says why, and what to do."""
 
 
-class Locked(Uncopied):
+class FileLocked(Uncopied):
     pass
 
 
 @dataclass(slots=True)
 class Copy:
-    """The newest of one database. `at` is 0 where there is none yet."""
+    """The newest copy of one database. `at` is 0 where there is none yet."""
 
     place: str  # of the database
     file: Path
@@ -50,7 +50,7 @@ class Copy:
     at: float = 0.0
     due: float = 0.0
     failing_since: float = 0.0
-    told: bool = False  # that it cannot be copied
+    told: bool = False  # that copying fails was reported
 
     @property
     def written_ns(self) -> int:
@@ -58,7 +58,7 @@ class Copy:
 
 
 class Databases:
-    """For one thread. Each database is its own whole: what else lies in the folder is not waited for."""
+    """For one thread. Each database is complete by itself: it does not wait for other files of the folder."""
 
     def __init__(
         self, folder: Path, unkept: Unkept, kept_again: Callable[[str], None], clock: Callable[[], float]
@@ -68,32 +68,32 @@ class Databases:
         self._kept_again = kept_again
         self._clock = clock
         self._number = 0
-        self._committed: dict[str, float] = {}  # by path: the copy that the last set has
+        self._committed: dict[str, float] = {}  # by path: the copy in the last set
         self.copies: dict[str, Copy] = {}
 
     @property
     def paths(self) -> set[str]:
-        """Of the databases, and of what SQLite keeps beside them: none of these is to be taken as it lies there."""
+        """Of the databases and their journals: none of these files may be committed directly."""
         return {f"{path}{ending}" for path in self.copies for ending in ("", *JOURNALS)}
 
-    def find(self, found: Iterable[Found], busy: set[str]) -> bool:
-        """Looks among what is open, or has a journal beside it. True if there are some that were not known."""
+    def find(self, found: Iterable[FoundFile], busy: set[str]) -> bool:
+        """Looks at files that are open or have a journal. True if it found new databases."""
         files = {one.path: one for one in found if one.is_file}
         used = {path for path in files if path in busy}
         used |= {path.rpartition("-")[0] for path in files if path.endswith(JOURNALS)}
         fresh = [path for path in used & files.keys() if is_database(files[path].place)]
         for path in fresh:
-            self._number += 1  # never one that another copy has
+            self._number += 1  # unique per copy
             self.copies[path] = Copy(files[path].place, self._folder / f"{self._number}.sqlite")
         return bool(fresh)
 
     def forget(self) -> None:
-        """Nobody uses them any more: they are files like others."""
+        """No process uses them any more: they are ordinary files."""
         self.copies, self._committed = {}, {}
 
     def refresh(self, *, hurried: bool) -> None:
-        """Copies those that have changed. To be called before the folders are looked at: what a row speaks of is then
-        among what is seen."""
+        """Copies those that have changed. Call it before a look at the folders: the look then sees every file that a
+        row refers to."""
         now, pending = self._clock(), self.pending()
         for path, copy in list(self.copies.items()):
             stamp = _stamp(copy.place)
@@ -121,7 +121,7 @@ class Databases:
             back_up(copy.place, copy.file, wait_s)
         except Uncopied as error:
             copy.failing_since = copy.failing_since or start
-            if hurried or not isinstance(error, Locked) or start - copy.failing_since >= TOLD_AFTER_S:
+            if hurried or not isinstance(error, FileLocked) or start - copy.failing_since >= TOLD_AFTER_S:
                 copy.told = True
                 self._unkept(path, str(error))
         else:
@@ -134,26 +134,26 @@ class Databases:
 
 
 def is_database(place: str) -> bool:
-    """By what it begins with, whatever it is called."""
+    """By its header, whatever its name."""
     with suppress(OSError), open_still(place) as file:
         return file.read(len(HEADER)) == HEADER
     return False
 
 
 def back_up(place: str, target: Path, wait_s: float) -> None:
-    """Raises Uncopied. The copy is whole, in one file, or is not there."""
+    """Raises Uncopied. The copy is complete, in one file, or does not exist."""
     try:
         import sqlite3  # here, because most runs have no database, and some Pythons have no SQLite
     except ImportError:
         raise Uncopied(
-            "it is an SQLite database, and this node's Python has no `sqlite3` to copy it with; "
+            "it is an SQLite database, but this node's Python has no `sqlite3` to copy it with; "
             "use a Python that has it, or write results to files instead"
         ) from None
     until = time.monotonic() + wait_s
 
     def progress(status: int, _left: int, _pages: int) -> None:
         if status in _BUSY and time.monotonic() >= until:
-            raise Locked(
+            raise FileLocked(
                 "a long write transaction keeps the SQLite database locked; commit more often, or "
                 "switch it to write-ahead logging with `PRAGMA journal_mode=WAL`"
             )
@@ -165,24 +165,24 @@ def back_up(place: str, target: Path, wait_s: float) -> None:
             closing(sqlite3.connect(f"file:{quote(place)}?mode=ro", uri=True, timeout=wait_s)) as source,
             closing(sqlite3.connect(part, isolation_level=None)) as copied,
         ):
-            copied.execute("PRAGMA synchronous=OFF")  # it is sent from here: a power cut costs nothing
+            copied.execute("PRAGMA synchronous=OFF")  # the copy is uploaded: a power cut loses nothing
             source.backup(copied, progress=progress, sleep=0.02)
         part.replace(target)
     except (sqlite3.Error, OSError) as error:
         locked = getattr(error, "sqlite_errorcode", 0) in _BUSY
-        kind = Locked if locked else Uncopied
-        raise kind(f"the SQLite database cannot be copied ({error}); close it when you have saved") from error
+        kind = FileLocked if locked else Uncopied
+        raise kind(f"the SQLite database cannot be copied ({error}); close it after each save") from error
     finally:
         for ending in ("", *JOURNALS):
             Path(f"{part}{ending}").unlink(missing_ok=True)
 
 
 def _stamp(place: str) -> _Stamp:
-    """Of the database and of its journals: the same means that nothing was written. Its index beside the log of writes
-    changes when it is read, too."""
+    """Of the database and its journals: an equal stamp means that nothing was written. The `-shm` index is left out,
+    because reading changes it, too."""
     marks = tuple(_mark(f"{place}{ending}") for ending in ("", "-journal", "-wal"))
     just_now = time.time_ns() - TICK_NS
-    # What was written this very moment may be written once more without a change of its time.
+    # A file written at this very moment may be written again without a change of its time.
     return (*marks, (time.time_ns(), 0, 0, 0)) if any(mark and mark[1] > just_now for mark in marks) else marks
 
 
@@ -192,12 +192,12 @@ def _mark(place: str) -> Mark | None:
     return None
 
 
-# Files that a script keeps open: cloned by the file system, where it can, in a moment in which they hold still.
+# Files that a script keeps open: cloned by the file system, where it can, while they do not change.
 
-CLONE_TOLD_AFTER_S = 5.0  # without a moment in which it held still
+CLONE_TOLD_AFTER_S = 5.0  # without a moment in which it did not change
 HURRIED_QUIET_S = 0.25
 STAYS_OPEN = (
-    "the script keeps it open for writing, so nobody can tell when it is whole; close it after each save, or, "
+    "the script keeps it open for writing, so it is unknown when it is complete; close it after each save, or, "
     "if it is a log, write it to the outputs"
 )
 NEVER_STILL = (
@@ -215,10 +215,10 @@ class Clone:
     file: Path
     since: float  # when the file was first seen to stay open
     at: float = 0.0
-    mark: Mark | None = None  # of the file when the good one was made
-    tried_at: float = 0.0  # there is one more, which counts when the file has held still behind it, too
+    mark: Mark | None = None  # of the file at the time of the good clone
+    tried_at: float = 0.0  # a newer clone, which counts if the file has not changed afterwards either
     tried: Mark | None = None
-    impossible: bool = False  # the file system cannot clone
+    impossible: bool = False  # the file system does not support clones
 
     @property
     def written_ns(self) -> int:
@@ -236,11 +236,11 @@ class Clones:
         self._folder = folder
         self._unkept = unkept
         self._number = 0
-        self._committed: dict[str, float] = {}  # by path: the clone that the last set has
+        self._committed: dict[str, float] = {}  # by path: the clone in the last set
         self.copies: dict[str, Clone] = {}
 
-    def note(self, found: Iterable[Found], watch: Watch, now: float, *, hurried: bool) -> None:
-        """`found` are the files that stay open. One that is closed is a file like others."""
+    def note(self, found: Iterable[FoundFile], watch: FileWatch, now: float, *, hurried: bool) -> None:
+        """`found` are the files that stay open. A closed one is an ordinary file."""
         there = {one.path: one for one in found}
         for path in self.copies.keys() - there.keys():
             self._forget(path)
@@ -264,19 +264,20 @@ class Clones:
         self._committed |= {path: self.copies[path].at for path in paths}
 
     def forget(self) -> None:
-        """Nobody has them open any more: they are files like others."""
+        """No process has them open any more: they are ordinary files."""
         for path in list(self.copies):
             self._forget(path)
 
-    def _begin(self, one: Found, now: float) -> Clone:
-        """Tries at once, however restless it is: where the file system cannot clone, that is told now, not later."""
+    def _begin(self, one: FoundFile, now: float) -> Clone:
+        """Tries at once, even while the file changes: if the file system does not support clones, it is reported
+        now."""
         self._number += 1
         clone = self.copies[one.path] = Clone(self._folder / f"{self._number}.clone", now)
         self._try(clone, one, now)
         clone.tried = None
         return clone
 
-    def _try(self, clone: Clone, one: Found, now: float) -> None:
+    def _try(self, clone: Clone, one: FoundFile, now: float) -> None:
         try:
             self._folder.mkdir(exist_ok=True)
             same = _clone(one.place, clone.part) == one.mark
@@ -301,8 +302,8 @@ class Clones:
 
 
 def _clone(place: str, target: Path) -> Mark:
-    """The mark that the file then has. To clone writes out what is mapped: whoever writes there afterwards changes the
-    time of the file, as other writers do. Raises OSError where the file system cannot clone."""
+    """The mark of the file afterwards. Cloning flushes mapped pages: later writes to them change the time of the file,
+    as other writes do. Raises OSError where the file system does not support clones."""
     if sys.platform != "linux":
         raise OSError(errno.EOPNOTSUPP, "only Linux has this")
     with open_still(place) as source, target.open("wb") as copy:
@@ -311,7 +312,7 @@ def _clone(place: str, target: Path) -> Mark:
 
 
 def _ends_in_a_line(place: Path) -> bool:
-    """The rest of a text whose last line is not finished is in its writer's memory. What is not text may end anyhow."""
+    """A text whose last line is incomplete has its rest in the writer's memory. Binary files may end with any byte."""
     with place.open("rb") as file:
         start = file.read(_TEXT_BYTES)
         if b"\n" not in start or b"\0" in start or not _is_text(start):

@@ -1,7 +1,7 @@
-"""What a set can grow by while its folders never hold still: finished new files, beside everything it has already.
+"""How a set grows while its folders never stop changing: complete new files join everything that it already has.
 
-A file that was never rewritten cannot be half of two checkpoints, so it may join whatever happens beside it. Files that
-are rewritten belong together: the set has all of them as they are now, or all of them as it had them before.
+A file that was never rewritten cannot be half of two checkpoints, so it may join whatever else changes. Files that are
+rewritten belong together: the set has all of them in their current version, or all in that of the last set.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from stoker.agent.checkpoints.naming import Companions, Partners, folders_of, is_shard, kind_of, numbers_in, place_of
-from stoker.agent.checkpoints.watching import Found, Watch
+from stoker.agent.checkpoints.watching import FileWatch, FoundFile
 from stoker.model.snapshot import EntryKind
 from stoker.stores.transfer.still import Mark
 
-PARTIAL_S = 10.0  # a file that has held still for so long is not waited with for others beside it
-QUIET_S = 1.0  # files of one folder that were written further apart than this are not of one checkpoint
-FIRST_FOLDER_S = 0.1  # how long a folder has to have held still whose like has not been seen yet
+PARTIAL_S = 10.0  # a file unchanged for this long does not wait for others of its folder
+QUIET_S = 1.0  # files of one folder that were written further apart than this belong to different checkpoints
+FIRST_FOLDER_S = 0.1  # how long the first folder of its kind must be unchanged
 LEAST_SERIES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """For how long files have to have held still."""
+class QuietTimes:
+    """How long files must have been unchanged."""
 
-    settle_s: float  # that are written once
-    quiet_s: float  # that are rewritten together
-    alone_s: float  # that is rewritten while no other is
+    settle_s: float  # files that are written once
+    quiet_s: float  # files that are rewritten together
+    alone_s: float  # a file that is rewritten while no other is
     hurried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    taken: set[str]  # as they are now
-    kept: set[str]  # as the last set has them, changed or removed since
-    renewed: set[str]  # of those taken, what is rewritten
-    held: set[str]  # what is rewritten too often to be taken
+    taken: set[str]  # in their current version
+    kept: set[str]  # in the version of the last set: changed or removed since
+    renewed: set[str]  # the rewritten files among `taken`
+    held: set[str]  # rewritten too often to be taken
 
 
 class Growing:
-    """One look at folders that do not hold still. `known` are the marks of what the last set has, and `introduced` says
-    with which set each of these came in."""
+    """One look at folders that keep changing. `known` are the marks of the last set, and `introduced` says with which
+    set each of them appeared."""
 
     def __init__(
         self,
-        watch: Watch,
+        watch: FileWatch,
         known: Mapping[str, Mark | None],
         introduced: Mapping[str, int],
         skip: Collection[str],
@@ -61,7 +61,7 @@ class Growing:
             path for path, one in self._files.items() if path not in known and path not in self.rewritten and one.mark
         }
 
-    def growth(self, pace: Pace) -> Growth | None:
+    def growth(self, pace: QuietTimes) -> Growth | None:
         """None where there is nothing to add."""
         new = Joining(self._watch, self._known, self.rewritten, self._now)
         joining = new.of(self._new, self._files, pace)
@@ -76,14 +76,14 @@ class Growing:
         held = self.rewritten - renewed
         return Growth(taken, (held & self._known.keys()) | self._not_dropped(taken, held), renewed, held)
 
-    def _is_rewritten(self, one: Found) -> bool:
-        """Links count as rewritten: they say which of the others is meant."""
+    def _is_rewritten(self, one: FoundFile) -> bool:
+        """Links count as rewritten: they name the current checkpoint."""
         if one.path in self._known:
             return one.mark != self._known[one.path] or self._watch.is_open(one.path)
         return one.path in self._watch.rewrites or one.entry.kind is EntryKind.LINK
 
-    def _can_be_renewed(self, left: set[str], pace: Pace) -> bool:
-        """All of them hold still, and whatever they may speak of or belong to is in the set. A file that was open at
+    def _can_be_renewed(self, left: set[str], pace: QuietTimes) -> bool:
+        """All of them are unchanged, and everything they may refer or belong to is in the set. A file that was open at
         every look may be one of them, however new it seems."""
         restless = [path for path in self.rewritten if not self._watch.settled(path, pace.quiet_s, self._now)]
         if restless and not (len(restless) == 1 and self._is_alone(restless[0], pace)):
@@ -93,15 +93,15 @@ class Growing:
             return False
         return all(self._watch.since(path) < self._oldest(left) for path in self.rewritten)
 
-    def _is_alone(self, path: str, pace: Pace) -> bool:
-        """It is not written in turn with any file that could be rewritten, too."""
+    def _is_alone(self, path: str, pace: QuietTimes) -> bool:
+        """No other file that could be rewritten alternates with it."""
         others = (other for other in self._files if other != path and self._could_be_rewritten(other, beside=path))
         if not all(self._watch.is_faster(path, self._watch.since(other)) for other in others):
             return False
         return self._watch.settled(path, pace.alone_s, self._now)
 
     def _could_be_rewritten(self, other: str, *, beside: str) -> bool:
-        """One with a number could not, nor one in a folder with a number that `beside` only speaks of."""
+        """Not one with a number, nor one in a numbered folder that `beside` merely refers to."""
         if other in self.rewritten:
             return True
         top = len(self._watch.top(other))
@@ -109,12 +109,12 @@ class Growing:
         return not numbers_in(other) and not any(numbers_in(folder) for folder in below)
 
     def _oldest(self, left: set[str]) -> float:
-        """When the oldest of what is left out was written: whatever is older than that can speak of none of it."""
+        """When the oldest of the omitted files was written: an older file cannot refer to any of them."""
         return min((self._watch.since(path) for path in left if not self._watch.is_open(path)), default=math.inf)
 
     def _not_dropped(self, taken: set[str], held: set[str]) -> set[str]:
-        """Of what the script has removed: what files that are held may speak of; what nothing newer has replaced; and
-        what is being removed together with others that are still there."""
+        """Of the removed files: those that held files may refer to; those that nothing newer has replaced; and those
+        whose removal, together with others, is not finished."""
         removed = {path for path in self._known if path not in self._files}
         beside = {place_of(path) for path in self._files}
         kinds = {kind_of(path) for path in self._files}
@@ -131,10 +131,9 @@ class Growing:
 
 
 class Joining:
-    """Which new files may join: those that no unfinished file belongs to the same checkpoint with, as far as names
-    tell."""
+    """Which new files may join: those that share a checkpoint with no incomplete file, judging by names."""
 
-    def __init__(self, watch: Watch, known: Mapping[str, Mark | None], rewritten: set[str], now: float) -> None:
+    def __init__(self, watch: FileWatch, known: Mapping[str, Mark | None], rewritten: set[str], now: float) -> None:
         self._watch = watch
         self._now = now
         self._known = known
@@ -147,9 +146,9 @@ class Joining:
         for folder, names in inside.items():
             self._shapes.setdefault(kind_of(folder), []).append(names)
         self._turns = _by_place(path for path in rewritten if not numbers_in(path))
-        self.in_whole_folders: set[str] = set()  # what speaks of nothing but what is beside it
+        self.in_whole_folders: set[str] = set()  # refer only to files of the same folder
 
-    def of(self, new: set[str], there: Collection[str], pace: Pace) -> set[str]:
+    def of(self, new: set[str], there: Collection[str], pace: QuietTimes) -> set[str]:
         finished = {path for path in new if self._watch.settled(path, pace.settle_s, self._now)}
         unfinished = new - finished
         self._beside = {place: Companions(paths) for place, paths in _by_place(unfinished).items()}
@@ -182,14 +181,14 @@ class Joining:
         return not numbers_in(path) and not all(self._watch.is_faster(one, self._watch.since(path)) for one in turns)
 
     def _collects(self, folder: str, finished: set[str], unfinished: set[str]) -> bool:
-        """A new folder is one checkpoint, and is waited for, unless it is seen to collect many."""
+        """A new folder is one checkpoint, and is waited for, unless it is known to collect many."""
         if all(self._watch.is_rotated(path) for path in finished | unfinished):
             return True
         young = {path for path in finished if not self._watch.settled(path, FIRST_FOLDER_S, self._now)}
         return not self._shapes_like(folder) and self._is_series(unfinished | young, finished - young)
 
     def _is_series(self, unfinished: set[str], finished: set[str]) -> bool:
-        """More of what is there already: names that differ in their numbers only, and were not written in one go."""
+        """More of an existing series: names that differ only in their numbers, and were not written at once."""
         for kind in {kind_of(path) for path in unfinished}:
             times = [self._watch.since(path) for path in finished if kind_of(path) == kind]
             if len(times) < LEAST_SERIES or max(times) - min(times) < QUIET_S:
@@ -197,7 +196,7 @@ class Joining:
         return bool(unfinished) and not any(is_shard(path) for path in unfinished)
 
     def _is_complete(self, folder: str, inside: set[str]) -> bool:
-        """It has the files that all folders like it have: one that lacks some is half done, or half removed."""
+        """It has the files that all similar folders have: one that lacks some is half written, or half removed."""
         if self._watch.lost_something(folder, QUIET_S, self._now):
             return False
         if others := self._shapes_like(folder):
@@ -205,11 +204,11 @@ class Joining:
         return all(self._watch.settled(path, FIRST_FOLDER_S, self._now) for path in inside)
 
     def _shapes_like(self, folder: str) -> list[set[str]]:
-        """What is in the known folders whose names differ from its own in their numbers only."""
+        """The contents of known folders whose names differ only in their numbers."""
         return self._shapes.get(kind_of(folder), [])
 
     def _by_new_folder(self, paths: Iterable[str]) -> dict[str, set[str]]:
-        """By the outermost folder that it is in and nothing known is in; empty where there is none."""
+        """By the outermost folder around it that contains nothing known; empty where there is none."""
         found: dict[str, set[str]] = {}
         for path in paths:
             top = len(self._watch.top(path))

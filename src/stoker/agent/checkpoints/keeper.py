@@ -1,4 +1,4 @@
-"""The thread that commits checkpoints as they become finished, and in a hurry when the node is about to go."""
+"""The thread that commits complete checkpoints, and hurries when the node is about to be evicted."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from collections.abc import Callable
 
 from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
-from stoker.agent.shipping.worker import Patience, Trouble, Worker
+from stoker.agent.shipping.worker import Patience, ShippingThread, StoreTrouble
 from stoker.errors import AlreadyThere, StokerError, StoreFailed
 from stoker.model.checkpoint import CheckpointSet
 
 EVERY_S = 0.25
 EVERY_RESTLESS_S = 0.1
 EVERY_HURRIED_S = 0.05
-SHARE = 20  # looking takes at most one part in so many of the time
+SHARE = 20  # looking takes at most 1/20 of the time
 LONGEST_S = 5.0
-HURRY_S = 2.0  # how long one hurry lasts where nothing comes to be finished
-INSURE_S = 5.0  # the same for what is committed as soon as a notice is there
+HURRY_S = 2.0  # how long to hurry while no file becomes complete
+INSURE_S = 5.0  # the same for the first commit after a notice
 
 Tell = Callable[[str, str], None]
 
 
-class Keeper(Worker):
-    """Training never waits for it, and its failures are told, not raised."""
+class Keeper(ShippingThread):
+    """Training never waits for it. Its failures are reported, not raised."""
 
-    def __init__(self, checkpoints: Checkpoints, trouble: Trouble, tell: Tell, fenced_off: Callable[[], None]) -> None:
+    def __init__(
+        self, checkpoints: Checkpoints, trouble: StoreTrouble, tell: Tell, fenced_off: Callable[[], None]
+    ) -> None:
         super().__init__("checkpoints")
         self._checkpoints = checkpoints
         self._tell = tell
@@ -43,20 +45,20 @@ class Keeper(Worker):
         self._look_took_s = 0.0
         self._fence_due = time.monotonic() + checkpoints.fence_every_s
         self._over = False
-        self.trusted = False  # whoever wrote has ended by itself
+        self.trusted = False  # the writer has exited by itself
         self.last: CheckpointSet | None = None
-        self.last_at = 0.0  # when it was safe, by the steady clock
-        self.longest_s = 0.0  # that a commit has taken
+        self.last_at = 0.0  # when it was in the store, by the monotonic clock
+        self.longest_s = 0.0  # of all commits
 
     def hurry(self, *, for_good: bool = False) -> None:
-        """Commits what is finished as soon as it can, and says how long that took; `for_good`: until `calm`."""
+        """Commits complete files as soon as possible, and reports how long that took; `for_good`: until `calm`."""
         now = time.monotonic()
         self._hurried_at = now
         self._hurry_until = math.inf if for_good else max(self._hurry_until, now + HURRY_S)
         self._wake.set()
 
     def insure(self) -> None:
-        """Commits once what is finished now, although there is time: the last commit may come too late."""
+        """Commits once what is complete now, although there is time: the last commit may come too late."""
         self._insuring = True
         self._hurry_until = max(self._hurry_until, time.monotonic() + INSURE_S)
         self._wake.set()
@@ -72,7 +74,7 @@ class Keeper(Worker):
 
     def work(self) -> None:
         while not self.ending.is_set() and not self._over:
-            # Not in step with a script that saves as regularly as this looks.
+            # Do not fall into step with a script that saves as regularly as this looks.
             self._wake.wait(random.uniform(0.5, 1.0) * self._pause_s)
             self._wake.clear()
             self._commit(Care.HURRIED if self._hurried else Care.PATIENT)
@@ -91,7 +93,7 @@ class Keeper(Worker):
         return max(pause_s, min(SHARE * self._look_took_s, LONGEST_S))
 
     def _commit(self, care: Care) -> bool:
-        """False where it failed and is to be tried again."""
+        """False where it failed and must be retried."""
         if not self._patience.due and care is not Care.HURRIED:
             return False
         start = time.monotonic()
@@ -103,7 +105,7 @@ class Keeper(Worker):
             took_s = time.monotonic() - start
             if made:
                 self._made(made, took_s)
-            if self._untidy and care is not Care.HURRIED:  # then nobody has the time
+            if self._untidy and care is not Care.HURRIED:  # then there is no time for it
                 self._checkpoints.tidy()
                 self._untidy = False
         except AlreadyThere:
@@ -127,10 +129,10 @@ class Keeper(Worker):
         self._patience.worked()
         if self._failing_since:
             seconds, self._failing_since = time.monotonic() - self._failing_since, 0.0
-            self._tell("checkpoint-caught-up", f"checkpoints are safe again, after {seconds:.0f} s")
+            self._tell("checkpoint-caught-up", f"checkpoints are uploaded again, after {seconds:.0f} s")
         if self._hurried_at:
             seconds, self._hurried_at = time.monotonic() - self._hurried_at, 0.0
-            newest = f"checkpoint {self.last.number} is safe" if self.last else "there is no new checkpoint"
+            newest = f"checkpoint {self.last.number} is saved" if self.last else "there is no new checkpoint"
             self._tell("notice-committed", f"the last commit took {seconds:.2f} s: {newest}")
         elif not self._insuring:
             return
@@ -145,5 +147,5 @@ class Keeper(Worker):
             self._failing_since = time.monotonic()
             self._tell(
                 "checkpoint-failed",
-                f"a checkpoint could not be made safe: {known.message}; the script goes on, and it is tried again",
+                f"could not upload a checkpoint: {known.message}; the script continues, and the upload is retried",
             )

@@ -1,4 +1,4 @@
-"""What the names of files tell: which belong to one checkpoint, and which are one of many of a kind."""
+"""What file names tell: which belong to one checkpoint, and which to a series."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-REMEMBERED = 1 << 16  # names that are looked at again and again
+from stoker.model.checkpoint import CheckpointSet
+
+REMEMBERED = 1 << 16  # names that are parsed again and again
 MOST_LOST = 1024  # names of files that were removed
 _DIGITS = re.compile(r"\d+")
 _SHARD = re.compile(r"\d+[-_]of[-_]\d+")
@@ -14,7 +16,7 @@ _ENDING = re.compile(r"\.[A-Za-z]\w*$")
 
 
 class Rotation:
-    """Kinds of files of which some were removed before others came: a script keeps the last few of them."""
+    """Kinds of files of which some were removed before others appeared: a script keeps the last few of them."""
 
     def __init__(self) -> None:
         self._lost: dict[str, None] = {}
@@ -22,7 +24,7 @@ class Rotation:
         self._rotating: set[str] = set()
 
     def note(self, came: Iterable[str], went: Iterable[str]) -> None:
-        """A name that comes again is written again, and is not one of many."""
+        """A name that reappears is rewritten, and not part of a series."""
         self._rotating |= {kind_of(path) for path in came if path not in self._lost} & self._lost_kinds
         if not (lost := [path for path in went if kind_of(path) not in self._rotating]):
             return
@@ -47,12 +49,12 @@ def is_shard(path: str) -> bool:
 
 
 def place_of(path: str) -> str:
-    """The folder that it is in."""
+    """Its folder."""
     return path.rpartition("/")[0]
 
 
 def folders_of(path: str) -> list[str]:
-    """From the inside out."""
+    """From the innermost to the outermost."""
     found = []
     while path := place_of(path):
         found.append(path)
@@ -61,21 +63,21 @@ def folders_of(path: str) -> list[str]:
 
 @lru_cache(REMEMBERED)
 def numbers_in(path: str) -> tuple[int, ...]:
-    """Of its name, without the ending."""
+    """Of its name, without the suffix."""
     return tuple(int(digits[:18]) for digits in _DIGITS.findall(_ENDING.sub("", path.rpartition("/")[2])))
 
 
 class Companions:
-    """Files of one folder that are not finished, and which others belong to a checkpoint with one of them:
-    `model-5.pt` and `optimizer-5.pt` do, `model-5.pt` and `model-6.pt` do not. Names without numbers may, and are not
-    waited for in a hurry. For thousands of files: none is compared with each of the others."""
+    """The incomplete files of one folder, and which others share a checkpoint with one of them: `model-5.pt` and
+    `optimizer-5.pt` do, `model-5.pt` and `model-6.pt` do not. Names without numbers may, and are not waited for in a
+    hurry. Fast for thousands of files: no pairwise comparison."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._numbers = {numbers_in(path) for path in paths}
         self._begin = {numbers[:size] for numbers in self._numbers for size in range(1, len(numbers) + 1)}
 
     def have(self, path: str, *, hurried: bool) -> bool:
-        """Whether one of them belongs to it: its numbers begin with those of the other, or the other way round."""
+        """Whether one of them belongs to it: the numbers of one are a prefix of the other's."""
         numbers = numbers_in(path)
         if not numbers:
             return () in self._numbers and not hurried
@@ -83,11 +85,11 @@ class Companions:
 
 
 class Partners:
-    """Files that all numbers of a folder have: beside `model-4.pt` and `optimizer-4.pt`, `model-5.pt` lacks one."""
+    """Files that all numbers of a folder have: next to `model-4.pt` and `optimizer-4.pt`, `model-5.pt` lacks one."""
 
     def __init__(self, known: Iterable[str], there: Iterable[str]) -> None:
         self._there = _kinds_by_number(there)
-        self._common: dict[str, set[str]] = {}  # by kind: what every number has that has it
+        self._common: dict[str, set[str]] = {}  # by kind: what every number with this kind has
         for kinds in _kinds_by_number(known).values():
             self._common |= {kind: self._common.get(kind, kinds) & kinds for kind in kinds}
 
@@ -104,3 +106,29 @@ def _kinds_by_number(paths: Iterable[str]) -> dict[tuple[str, int], set[str]]:
         if numbers := numbers_in(path):
             found.setdefault((place_of(path), numbers[0]), set()).add(kind_of(path))
     return found
+
+
+# Numbers that say which rank or part a file is of, and not when it was written.
+_OF_A_PART = re.compile(r"(?i)(rank|node|shard|part|of|worker|gpu|local|world|size|tp|pp|dp|mp)[_\-.]*$")
+
+
+SAME_S = 1.0  # ranks in step save within this time of each other, by clocks that may differ a little
+_TIMES = 1e8  # a label that is greater is a time; numbers in names are smaller
+
+
+def label_of(found: CheckpointSet) -> float | None:
+    """What tells that checkpoints of several nodes belong together: the greatest number in the names of a set, such as
+    `step-20` or `epoch_3.pt`, or else when its newest file was written, in unix seconds. None: nothing does."""
+    numbers = [
+        int(match[0])
+        for entry in found.entries
+        for match in re.finditer(r"\d{1,8}", entry.path)
+        if not _OF_A_PART.search(entry.path[: match.start()])
+    ]
+    if numbers:
+        return float(max(numbers))
+    return max(found.changed_ns.values()) / 1e9 if found.changed_ns else None
+
+
+def is_later(label: float, than: float) -> bool:
+    return label > than + (SAME_S if than > _TIMES else 0.0)

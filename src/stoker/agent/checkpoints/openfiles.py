@@ -1,4 +1,4 @@
-"""Which files some process of a node has open for writing: those are not finished, however quiet they are."""
+"""Which files a process of the node has open for writing: those are incomplete, however long they are unchanged."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ Identity = tuple[int, int]  # device and inode: a path may lead through links, a
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenForWriting:
     files: set[Identity]  # open for writing
-    some_ended: bool = False  # processes that were there the last time
+    some_ended: bool = False  # processes of the last look
 
 
 class Writers:
-    """The processes of a run, time and again. For one thread."""
+    """The processes of a run, looked at repeatedly. For one thread."""
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids
         self._before: set[int] = set()
 
-    def __call__(self) -> Opened:
+    def __call__(self) -> OpenForWriting:
         pids = set(self._pids())
         files = being_written(pids)
         ended = {pid for pid in self._before | pids if not _is_alive(pid)}
         self._before = pids - ended
-        return Opened(files, some_ended=bool(ended))
+        return OpenForWriting(files, some_ended=bool(ended))
 
 
 def being_written(pids: Iterable[int]) -> set[Identity]:
-    """Open for writing, or mapped so that writes reach the file. Empty where the system does not tell: then a file's
-    being quiet has to do."""
+    """Open for writing, or mapped so that writes reach the file. Empty where the system does not report it: then only
+    the time since the last change counts."""
     found: set[Identity] = set()
     for pid in pids:
-        with suppress(OSError):  # it has ended, or is not ours to look at
+        with suppress(OSError):  # it has exited, or may not be inspected
             for fd in os.listdir(_PROC / str(pid) / "fd"):  # noqa: PTH208  # names are all that is needed
                 with suppress(OSError, ValueError):
                     if _writes(pid, fd):
@@ -51,13 +51,13 @@ def being_written(pids: Iterable[int]) -> set[Identity]:
 
 
 def descendants(pid: int) -> set[int] | None:
-    """Of a process; None where the system does not tell. Much cheaper than to look at every process there is."""
+    """Of a process; None where the system does not report them. Much cheaper than to inspect every process."""
     found: set[int] = set()
     waiting = [pid]
     while waiting:
         parent = waiting.pop()
         children: list[int] = []
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # it has exited
             for task in os.listdir(_PROC / str(parent) / "task"):  # noqa: PTH208  # names are all that is needed
                 with suppress(FileNotFoundError, ProcessLookupError):
                     children += map(int, (_PROC / str(parent) / "task" / task / "children").read_text().split())
@@ -68,7 +68,7 @@ def descendants(pid: int) -> set[int] | None:
 
 
 def _is_alive(pid: int) -> bool:
-    """A process that was killed is a zombie before it is gone, and has closed its files by then."""
+    """A killed process is a zombie at first, and has closed its files by then."""
     try:
         return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -91,15 +91,15 @@ def _mapped(pid: int) -> Iterator[Identity]:
             yield os.makedev(int(major, 16), int(minor, 16)), int(inode)
 
 
-# How many files this process may hold open, raised for as long as they are needed.
+# How many files this process may hold open, raised while they are needed.
 
 SPARE = 128  # open files that the rest of the agent may need
 
 
 @contextmanager
 def room_for(files: int) -> Iterator[int]:
-    """How many files can be held open. The limit is raised for that, and not for good: scripts started later have
-    the usual one."""
+    """How many files can be held open. The limit is raised only meanwhile: scripts that start later have the usual
+    one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = files + SPARE
     if soft != resource.RLIM_INFINITY and wanted > soft:

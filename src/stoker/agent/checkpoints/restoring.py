@@ -1,10 +1,11 @@
-"""Before the script starts: earlier attempts are fenced off, and the newest good checkpoint is put back."""
+"""Before the script starts: fences off earlier attempts and restores the newest good checkpoint."""
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from stoker.agent.checkpoints.contents import Contents
+from stoker.agent.checkpoints.naming import is_later, label_of
 from stoker.agent.checkpoints.tree import present
 from stoker.agent.machine.machine import NodeFolder, remove_tree
 from stoker.errors import (
@@ -37,35 +39,39 @@ from stoker.stores.transfer.reader import open_object
 from stoker.stores.transfer.verified import Verified
 from stoker.stores.trees.unpack import unpack
 
-TRY_FOR_S = 60.0  # a store that fails
-WAIT_FOR_S = 900.0  # one that cannot be reached, or refuses what this node was given: somebody repairs that
+TRY_FOR_S = 60.0  # while the store fails
+WAIT_FOR_S = 900.0  # while it is unreachable, or refuses this node's token: somebody may repair that
 _PAUSE_S = 0.5
 _PIECE_BYTES = 4 << 20
+_COMPARED = 8  # of the newest sets of two nodes
 
 Tell = Callable[[str, str], None]
 
 
-def put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
-    """The set that the script goes on from; None: it begins from nothing. Every file of it has been verified.
+def put_back(
+    store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until: float = math.inf
+) -> CheckpointSet | None:
+    """The set that the script resumes from; None: it starts from the beginning. Every file of it was verified. Sets
+    with a later label than `until` are left out.
 
-    Raises Conflict where a later attempt has taken over already, StoreFailed where the store fails for too long.
+    Raises Conflict where a later attempt has already taken over, StoreFailed where the store fails for too long.
     """
     begun, told = time.monotonic(), False
     while True:
         try:
-            return _put_back(store, orders, folder, tell)
+            return _put_back(store, orders, folder, tell, until)
         except StoreFailed as error:
             passes = isinstance(error, StoreUnavailable | StoreDenied)
             if time.monotonic() - begun >= (WAIT_FOR_S if passes else TRY_FOR_S):
                 raise
             if not told:
-                tell("restore-waits", f"the checkpoint cannot be put back yet, trying again: {error.message}")
+                tell("restore-waits", f"could not restore the checkpoint yet, retrying: {error.message}")
             told = True
             time.sleep(_PAUSE_S)
 
 
 def read_fences(store: Store, orders: Orders) -> list[Fence]:
-    """One that cannot be read still keeps earlier attempts out, but hides nothing."""
+    """An unreadable one still fences off earlier attempts, but hides no set."""
     found = []
     for key, attempt, incarnation in _fence_keys(store, orders):
         try:
@@ -77,17 +83,17 @@ def read_fences(store: Store, orders: Orders) -> list[Fence]:
 
 
 def is_fenced(store: Store, orders: Orders) -> bool:
-    """A later attempt, or a later machine of this one, has taken over. Costs one listing."""
+    """A later attempt, or a later VM of this one, has taken over. Costs one listing."""
     return fenced(orders.attempt, (claim(*mark) for mark in fence_marks(store, orders)), orders.incarnation)
 
 
 def fence_marks(store: Store, orders: Orders) -> list[tuple[int, int]]:
-    """Attempts that have taken over, and which of their machines."""
+    """Attempts that have taken over, with the number of their VM."""
     return [(attempt, incarnation) for _, attempt, incarnation in _fence_keys(store, orders)]
 
 
 def positions(store: Store, orders: Orders) -> list[Position]:
-    """Of every set this node has, visible or not. What else may lie there is not ours."""
+    """Of every set of this node, visible or not. Other keys are ignored."""
     found = []
     for one in store.list(layout.checkpoint_sets(orders.run_id, orders.node)):
         with suppress(ValueError):
@@ -96,57 +102,101 @@ def positions(store: Store, orders: Orders) -> list[Position]:
 
 
 def read_set(store: Store, orders: Orders, position: Position) -> CheckpointSet:
-    """Raises Missing, and Corrupt where it is not what was committed there. A script can write one, seal and all: its
-    paths stay in the checkpoint folders."""
+    """Raises Missing, and Corrupt where it is not the committed one. A script can forge one, hash included, so its
+    paths must be inside the checkpoint folders."""
     key = layout.checkpoint_set(orders.run_id, *position, orders.node)
     try:
         found = untrusted.fetch(CheckpointSet, store, key, untrusted.MANIFEST_BYTES, datetime.now(UTC))
     except Malformed as error:
-        raise Corrupt(f"its manifest cannot be read: {error.message}") from error
+        raise Corrupt(f"its manifest is unreadable: {error.message}") from error
     paths = CheckpointPaths(orders.job.checkpoints)
     if not found.whole:
-        raise Corrupt("its manifest is not as it was written")
+        raise Corrupt("the checksum of its manifest does not match")
     if found.position != position or not all(_is_ours(paths, one) for one in found.entries):
-        raise Corrupt("its manifest is that of another checkpoint")
+        raise Corrupt("its manifest belongs to another checkpoint")
     return found
 
 
 def _is_ours(paths: CheckpointPaths, entry: Entry) -> bool:
-    """A folder that is named is not itself in a set, but what is in it."""
+    """A set contains the files of a named folder, not the folder itself."""
     root = paths.root(entry.path)
     return root is not None and not (root == entry.path and root in paths.folders)
 
 
-def _put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
-    """The fence comes first: whoever still commits stops, and so removes nothing that is being read here."""
+def _put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until: float) -> CheckpointSet | None:
+    """The fence comes first: an earlier attempt then stops, and deletes nothing that is being read here."""
     fence, mine = _fence_of(orders), partial(Fence, orders.attempt, incarnation=orders.incarnation)
     if is_fenced(store, orders):
-        raise Conflict(f"attempt {orders.attempt} is over: a later one has taken its place")
+        raise Conflict(f"attempt {orders.attempt} is over: a later one has taken over")
     store.put(fence, dump(claim(orders.attempt, orders.incarnation)))
     known = visible(positions(store, orders), read_fences(store, orders))
+    if orders.node and (not known or _are_copies(store, orders, known)):
+        return _borrow(store, orders, folder, tell, until)
     for position in known:
+        if not _is_early(store, orders, position, until):
+            continue
         found = _try(store, orders, position, folder, tell)
         if found:
             store.put(fence, dump(mine(*position)))
             return found
-    if not known and orders.node:
-        return _borrow(store, orders, folder, tell)
-    if known:
-        tell("restore-failed", "no checkpoint could be used: the script begins from nothing")
+    if until < math.inf:
+        _begin_anew(folder, orders)
+    elif known:
+        tell("restore-failed", "no checkpoint could be restored: the script starts from the beginning")
     store.put(fence, dump(mine()))
     return None
 
 
-def _borrow(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
-    """A node that has never kept anything is put back what the first node had: where one rank writes for all, the
-    others read it, too. The first node's sets stay its own to judge: of those, the newest that is whole is taken."""
+def _borrow(store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until: float) -> CheckpointSet | None:
+    """A node without checkpoints restores those of the first node: where one rank writes for all, the others read them,
+    too. The first node may quarantine its own sets; this one takes the newest that is complete."""
     store.put(_fence_of(orders), dump(Fence(orders.attempt, incarnation=orders.incarnation)))
     first = replace(orders, node=0)
     earlier = [position for position in positions(store, first) if position[0] < orders.attempt]
     for position in visible(earlier, read_fences(store, first)):
         with suppress(Missing, Corrupt, SnapshotRefused):
-            return _unpack(store, first, position, folder, tell)
+            if _is_early(store, first, position, until):
+                return _unpack(store, first, position, folder, tell)
+    if until < math.inf:
+        _begin_anew(folder, orders)
     return None
+
+
+def _are_copies(store: Store, orders: Orders, known: Sequence[Position]) -> bool:
+    """Each node saves the same: a set of this one is, file by file, a set of the first one. Then the first one's newest
+    is as good, and all resume from one checkpoint, whichever of them was last to save."""
+    first = replace(orders, node=0)
+    theirs = visible(positions(store, first), read_fences(store, first))
+    mine = _contents_of(store, orders, known)
+    return bool(mine & _contents_of(store, first, theirs))
+
+
+def _contents_of(store: Store, orders: Orders, known: Sequence[Position]) -> set[frozenset[tuple[str, str]]]:
+    found = set()
+    for position in known[:_COMPARED]:
+        with suppress(Missing, Corrupt):
+            entries = read_set(store, orders, position).entries
+            found.add(frozenset((one.path, one.sha256) for one in entries if one.kind is EntryKind.FILE))
+    return {one for one in found if one}
+
+
+def _is_early(store: Store, orders: Orders, position: Position, until: float) -> bool:
+    """It is of no later step. One that cannot be read is left to whoever tries to restore it."""
+    if until == math.inf:
+        return True
+    with suppress(Missing, Corrupt):
+        label = label_of(read_set(store, orders, position))
+        return label is not None and not is_later(label, until)
+    return False
+
+
+def _begin_anew(folder: NodeFolder, orders: Orders) -> None:
+    """What was restored a moment ago is of a step that other nodes do not have."""
+    paths = CheckpointPaths(orders.job.checkpoints)
+    for root in present(folder.work, paths):
+        remove_tree(folder.work / root)
+    for name in paths.folders:
+        (folder.work / name).mkdir(parents=True, exist_ok=True)
 
 
 def _fence_of(orders: Orders) -> str:
@@ -162,7 +212,7 @@ def _fence_keys(store: Store, orders: Orders) -> Iterator[tuple[str, int, int]]:
 
 
 def _try(store: Store, orders: Orders, position: Position, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
-    """None where the set is not whole; it is put into quarantine then, so that nobody trusts it again."""
+    """None where the set is damaged; it is then quarantined, so that it is not used again."""
     try:
         return _unpack(store, orders, position, folder, tell)
     except (Missing, Corrupt, SnapshotRefused) as error:
@@ -171,7 +221,7 @@ def _try(store: Store, orders: Orders, position: Position, folder: NodeFolder, t
         _quarantine(store, orders, position)
         tell(
             "quarantined",
-            f"checkpoint {_named(position)} is damaged and was put aside: {error.message}; trying an earlier one",
+            f"checkpoint {_named(position)} is damaged and was quarantined: {error.message}; trying an earlier one",
         )
         return None
 
@@ -188,7 +238,7 @@ def _unpack(store: Store, orders: Orders, position: Position, folder: NodeFolder
     at = f" (step {found.step:g})" if found.step is not None else ""
     files = sum(entry.kind is EntryKind.FILE for entry in found.entries)
     what = f"{files} {'file' if files == 1 else 'files'}, {size / 1e6:.1f} MB in {seconds:.2f} s"
-    tell("restored", f"goes on from checkpoint {_named(position)}{at}: {what}")
+    tell("restored", f"resumed from checkpoint {_named(position)}{at}: {what}")
     return found
 
 
@@ -197,15 +247,15 @@ def _named(position: Position) -> str:
 
 
 def _ask_whether_it_is_there(store: Store, orders: Orders) -> None:
-    """A store that has lost even the orders is out of reach, which is no fault of the checkpoint."""
+    """A store that has lost even the orders is unavailable, which is not the checkpoint's fault."""
     try:
         store.get(layout.orders(orders.run_id, orders.attempt, orders.node), 0, 0)
     except Missing:
-        raise StoreFailed("the store is not there") from None
+        raise StoreFailed("the store is unavailable") from None
 
 
 def _quarantine(store: Store, orders: Orders, position: Position) -> None:
-    """Contents that are damaged go too: otherwise the next set that has the same file would count on them."""
+    """Removes damaged contents too: otherwise the next set with the same file would rely on them."""
     run_id, found = orders.run_id, None
     key = layout.checkpoint_set(run_id, *position, orders.node)
     with suppress(Missing, Corrupt):
@@ -227,7 +277,7 @@ def _quarantine(store: Store, orders: Orders, position: Position) -> None:
 
 def _set_times(top: Path, found: CheckpointSet) -> None:
     """Scripts look for the newest of their files, and for the newest folder: the one with the newest file."""
-    for entry in found.entries:  # which alone are known to lie below `top`
+    for entry in found.entries:  # only these are known to be below `top`
         changed_ns = found.changed_ns.get(entry.path)
         if changed_ns is not None:
             with suppress(OSError, OverflowError):
@@ -239,8 +289,8 @@ def _set_times(top: Path, found: CheckpointSet) -> None:
 
 
 def _move(source: Path, target: Path, paths: CheckpointPaths) -> None:
-    """The checkpoints become what they were, and nothing else: what the source tree had there was in the set, or had
-    been removed by the script."""
+    """Makes the checkpoint folders exactly what they were: files of the source tree are in the set, or were removed by
+    the script."""
     for root in present(target, paths):
         remove_tree(target / root)
     for root in present(source, paths):
@@ -251,11 +301,11 @@ def _move(source: Path, target: Path, paths: CheckpointPaths) -> None:
     remove_tree(source)
 
 
-# Which of a run's sets stay in the store: those that retention asks for, and the contents they need.
+# Which sets of a run stay in the store: those that retention requires, with their contents.
 
 
 class Retaining:
-    """For one thread. Once an attempt has fenced off the earlier ones, what they left is its to remove."""
+    """For one thread. An attempt that has fenced off the earlier ones may delete what they left."""
 
     def __init__(self, store: Store, orders: Orders, contents: Contents) -> None:
         self._store = store
@@ -263,10 +313,10 @@ class Retaining:
         self._contents = contents
         self._sets: list[CheckpointSet] = []
         self._hidden: list[Position] = []
-        self._known = orders.begins  # there is nothing yet
+        self._known = orders.begins  # nothing exists yet
 
     def take_stock(self) -> None:
-        """What earlier attempts left: asked once, and late, when those that were fenced off have stopped."""
+        """What earlier attempts left: read once, and late, when those that were fenced off have stopped."""
         if self._known:
             return
         run_id = self._orders.run_id
@@ -277,14 +327,14 @@ class Retaining:
             try:
                 sets.append(read_set(self._store, self._orders, position))
             except (Missing, Corrupt):
-                continue  # whoever tries to put it back will say so
+                continue  # a restore would report it
         stored = self._store.list(layout.checkpoint_files(run_id, self._orders.node))
         self._contents.adopt(sha256 for one in stored if (sha256 := layout.checkpoint_content(one.key)))
         self._sets, self._hidden = sets, [one for one in there if one not in shown]
         self._known = True
 
     def doubt(self, position: Position) -> None:
-        """A set is about to be written. As long as nobody says that it was, it does not count."""
+        """A set is about to be written. It does not count until its commit is confirmed."""
         self._hidden.append(position)
 
     def add(self, made: CheckpointSet) -> None:
@@ -292,9 +342,10 @@ class Retaining:
         self._sets.append(made)
 
     def tidy(self) -> None:
-        """May fail and be called again. First the sets, then what only they had: a set that is there is whole.
+        """May fail and be called again. Deletes sets before the contents that only they had, so that a set that exists
+        is complete.
 
-        Raises AlreadyThere where a later attempt has taken over: then nothing is this one's to remove.
+        Raises AlreadyThere where a later attempt has taken over: then this one may delete nothing.
         """
         rules, run_id = self._orders.job.retention, self._orders.run_id
         kept = retained(self._sets, rules.keep, rules.best or "")

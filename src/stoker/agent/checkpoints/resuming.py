@@ -1,4 +1,4 @@
-"""Before a script goes on: the outputs it had are put back, so that it ends as if it had never been interrupted."""
+"""Before a script resumes: restores its outputs, so that it ends as if it had never been interrupted."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from stoker.stores.trees.unpack import unpack
 
 
 def carry_over(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> Snapshot:
-    """What was put back, by its path below the outputs. Checkpoints that lie among the outputs are not touched: they
-    are as they were committed. Raises StoreFailed where the store does not answer."""
+    """The restored files, by path below the outputs. Checkpoints among the outputs are not changed: they are as
+    committed. Raises StoreFailed where the store does not answer."""
     try:
         paths, top = CheckpointPaths(orders.job.checkpoints), orders.job.outputs
         entries = _newest(store, orders).entries
@@ -33,16 +33,16 @@ def carry_over(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> 
         unpack(store, wanted, folder.restoring, partial(layout.output, orders.run_id))
     except (Missing, Corrupt, SnapshotRefused) as error:
         remove_tree(folder.restoring)
-        tell("outputs-lost", f"the outputs of earlier attempts cannot be put back: {error.message}")
+        tell("outputs-lost", f"could not restore the outputs of earlier attempts: {error.message}")
         return Snapshot(())
     _move(wanted, folder.restoring, folder.work / orders.job.outputs)
     return wanted
 
 
 def _newest(store: Store, orders: Orders) -> Snapshot:
-    """Each attempt began with what the one before it had: the newest that got so far has all."""
+    """Each attempt started with the outputs of the one before it, so the newest attempt with outputs has all."""
     newest = orders.attempt if orders.incarnation > 1 else orders.attempt - 1
-    for attempt in range(newest, -1, -1):  # 0: of the run that this one starts from
+    for attempt in range(newest, -1, -1):  # 0: of the run that this one resumes
         try:
             key = layout.outputs(orders.run_id, attempt, orders.node)
             return untrusted.fetch(Snapshot, store, key, untrusted.MANIFEST_BYTES, datetime.now(UTC))
@@ -59,18 +59,18 @@ def _move(wanted: Snapshot, source: Path, target: Path) -> None:
             continue
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.is_dir() and not place.is_symlink():
-            remove_tree(place)  # of the source tree; the script had made something else of it
+            remove_tree(place)  # of the source tree; the script had replaced it
         (source / entry.path).replace(place)
     remove_tree(source)
 
 
-# Which of the restored checkpoints a script is told to resume from: what `${checkpoint.newest}` stands for.
+# Which of the restored checkpoints a script should resume from: the value of `${checkpoint.newest}`.
 
-POINTER_BYTES = 256  # a file called `latest` that is no larger may hold the name of another
+POINTER_BYTES = 256  # a file called `latest` up to this size may contain the name of another
 _POINTER = re.compile(r"(?i)(.*[_.\-])?(last|latest|newest)([_.\-].*)?")
 _BEST = re.compile(r"(?i)(.*[_.\-])?best([_.\-].*)?")
 _CHECKPOINT = re.compile(r"(?i).*(check|ckpt|epoch|step|iter|snapshot).*")
-_INSIDE = re.compile(r"(?i)(checkpoint|ckpt)s?")  # a folder that holds them, beside logs
+_INSIDE = re.compile(r"(?i)(checkpoint|ckpt)s?")  # a folder that contains them, next to logs
 _OTHER_FILE = re.compile(
     r"(?i).*\.(csv|jsonl?|txt|log|ya?ml|toml|png|jpe?g|svg|md|html|py|db|sqlite3?)|events\.out\..*"
 )
@@ -79,7 +79,7 @@ _OTHER_FOLDER = re.compile(r"(?i)(runs|logs?|tensorboard|wandb|mlruns|samples|im
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A file, or a folder with everything in it, directly in a place where checkpoints lie."""
+    """A file, or a folder with everything in it, directly in a checkpoint folder."""
 
     path: str
     is_folder: bool
@@ -94,7 +94,7 @@ def newest(found: CheckpointSet, paths: CheckpointPaths, work: Path) -> str:
     """Its path in the working directory; empty where the set has no file.
 
     What is named `last` or `latest` wins, then what the script wrote last. A folder counts as one. Logs, and the best
-    so far, are only taken where there is nothing else.
+    so far, are taken only where there is nothing else.
     """
     named = [one.path for one in found.entries if one.kind is not EntryKind.FOLDER and not one.path.endswith(BESIDE)]
     files = {path: found.changed_ns.get(path, 0) for path in named}
@@ -148,14 +148,14 @@ def _is_checkpoint(one: _Unit) -> bool:
 
 
 def _inside(unit: _Unit, files: dict[str, int]) -> str:
-    """The folder that holds checkpoints: one in this one, or this one itself; empty where this one is a checkpoint."""
+    """The folder that contains checkpoints: a subfolder, or this one itself; empty where this one is a checkpoint."""
     begin = f"{unit.path}/"
     below = [path[len(begin) :] for path in files if path.startswith(begin)]
     folders = {path.partition("/")[0] for path in below if "/" in path}
     named = next((begin + name for name in sorted(folders) if _INSIDE.fullmatch(name)), "")
     if named or _is_checkpoint(unit) or _is_pointer(unit):
         return named
-    # A folder for one start of the script, such as `runs/exp2` or `2026-05-01-resnet`: what is in it is meant.
+    # A folder of one start of the script, such as `runs/exp2` or `2026-05-01-resnet`: use its contents.
     return unit.path if any(_speaks_of_one(path) for path in below) else ""
 
 
@@ -165,7 +165,7 @@ def _speaks_of_one(path: str) -> bool:
 
 
 def _pointed_at(unit: _Unit, work: Path) -> str:
-    """What a small file called `latest` names, where that lies beside it."""
+    """The name in a small file called `latest`, where a file of that name exists next to it."""
     place = work / unit.path
     if unit.is_folder or not _is_pointer(unit) or place.is_symlink() or place.stat().st_size > POINTER_BYTES:
         return unit.path

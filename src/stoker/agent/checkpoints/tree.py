@@ -1,4 +1,4 @@
-"""What lies below a folder, as `os.scandir` sees it."""
+"""The contents of a folder, as `os.scandir` sees them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Unreadable = Callable[[str, OSError], None]
 
 
 def walk(top: str, unreadable: Unreadable) -> Iterator[tuple[str, os.DirEntry[str] | None]]:
-    """Everything below `top` by its path with `/`: files, links and whatever else; None stands for an empty folder.
+    """Everything below `top` by its path with `/`: files, links and others; None stands for an empty folder.
 
-    Links are not followed. Folders that cannot be read are given to `unreadable`; those that vanish are left out.
+    Links are not followed. Unreadable folders are passed to `unreadable`; those that vanish are skipped.
     """
     waiting = [""]
     while waiting:
@@ -37,11 +37,11 @@ def walk(top: str, unreadable: Unreadable) -> Iterator[tuple[str, os.DirEntry[st
                 yield path, entry
 
 
-# Which of the files and folders that a job names as checkpoints are there now.
+# Which of the files and folders that a job declares as checkpoints exist now.
 
 
 def present(work: Path, paths: CheckpointPaths) -> list[str]:
-    """Each once, none inside another. Links are not followed: what they lead to may be anywhere."""
+    """Each once, none inside another. Links are not followed: their targets may be anywhere."""
     found: dict[str, None] = {}
     for root in paths.roots:
         found |= dict.fromkeys(_expand(str(work), root.split("/"), "") if is_glob(root) else _literal(work, root))
@@ -53,7 +53,7 @@ def _literal(work: Path, root: str) -> list[str]:
 
 
 def _expand(top: str, parts: list[str], prefix: str) -> Iterator[str]:
-    """What below `prefix` the parts of a pattern lead to."""
+    """The paths below `prefix` that match the parts of a pattern."""
     if not parts:
         if prefix:
             yield prefix

@@ -1,1 +1,1 @@
-"""How a run reads its data on a node: cached, mounted or linked. Nothing here knows what a script does with it."""
+"""How a run reads its data on a node: cached, mounted or linked. Independent of what a script does with it."""

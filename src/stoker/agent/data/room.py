@@ -1,7 +1,7 @@
-"""Room in the cache: what each node says it uses, and what may go so that something new fits.
+"""Space in the cache: what each node uses, and what may be evicted to make space.
 
-A content may go when no tree of a run links to it, which the kernel counts, and no living node has said that it wants
-it. The one that was used longest ago goes first.
+A content may be evicted when no tree of a run links to it, which the kernel counts, and no live node wants it. The
+least recently used goes first.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from stoker.agent.machine.machine import remove_tree
 from stoker.errors import StoreFailed
 from stoker.files import lock
 
-SPARE_BYTES = 256 << 20  # left free on the disk for everybody else, whatever happens
-KEEP_FREE = 0.05  # of the disk stays free as long as there is something in the cache that may go
+SPARE_BYTES = 256 << 20  # always left free on the disk
+KEEP_FREE = 0.05  # of the disk stays free as long as something in the cache may be evicted
 
 Wants = Mapping[str, int]  # sizes by hash
 
@@ -35,7 +35,7 @@ class Held:
 
 
 class Hold:
-    """One node's part of the cache: its lock is held as long as its agent lives, however that ends."""
+    """One node's part of the cache: its lock is held as long as its agent lives."""
 
     def __init__(self, cache: Cache, key: str) -> None:
         self._cache = cache
@@ -45,9 +45,9 @@ class Hold:
         self._lock = -1
 
     def take(self) -> None:
-        """Begins with nothing: what an earlier agent of this key left is removed."""
+        """Starts empty: what an earlier agent of this key left is removed."""
         self._cache.make()
-        with lock.held(self._cache.root / "lock"):  # nobody takes it for a dead one's between its making and its lock
+        with lock.held(self._cache.root / "lock"):  # nobody mistakes it for a dead one's before it is locked
             self.folder.mkdir(exist_ok=True, mode=0o700)
             descriptor = lock.claim(self.folder / "lock", timeout_s=None)
             assert descriptor is not None
@@ -57,15 +57,15 @@ class Hold:
         self.trees.mkdir(mode=0o700)
 
     def release(self) -> None:
-        """Twice is fine."""
+        """Calling it twice is fine."""
         remove_hold(self.folder)
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     def reserve(self, wanted: Wants, limit_bytes: int | None) -> None:
-        """Makes room for those of the contents that are not there, and keeps all of them from being removed as long as
-        this node lives. Raises StoreFailed, with the figures, where there is no room to be had."""
+        """Makes space for missing contents, and protects all of these from eviction as long as this node lives. Raises
+        StoreFailed, with the figures, where there is not enough space."""
         with lock.held(self._cache.root / "lock"):
             part = self._wants.with_suffix(".part")
             part.write_text("".join(f"{sha256} {size}\n" for sha256, size in wanted.items()))
@@ -74,13 +74,13 @@ class Hold:
 
 
 def remove_hold(folder: Path) -> None:
-    """What a node used, mounts first: those may be read-only, or of a process that is dead."""
+    """What a node used, mounts first: those may be read-only, or belong to a dead process."""
     unmount_below(folder)
     remove_tree(folder)
 
 
 def to_remove(held: Collection[Held], wanted: Wants, limit_bytes: float) -> list[str]:
-    """Which contents have to go so that all that is wanted fits, the longest unused first. Pure."""
+    """Which contents to evict so that everything wanted fits, the least recently used first. Pure."""
     there = {one.sha256 for one in held}
     over = sum(one.size_bytes for one in held) - limit_bytes
     over += sum(size for sha256, size in wanted.items() if sha256 not in there)
@@ -106,7 +106,7 @@ def held(cache: Cache) -> list[Held]:
 
 
 def _make_room(cache: Cache, limit_bytes: int | None) -> None:
-    """Under the lock of the cache. Without a limit the cache may fill the disk, but for a part that is kept free."""
+    """Under the lock of the cache. Without a limit the cache may fill the disk, except for a part that is kept free."""
     wanted = dict(_wanted_by_the_living(cache))
     known = held(cache)
     free, total = _disk(cache)
@@ -128,8 +128,8 @@ def _check(cache: Cache, wanted: Wants, limit_bytes: int | None) -> None:
     used = sum(one.size_bytes for one in left)
     if limit_bytes is not None and used + needed > limit_bytes:
         raise StoreFailed(
-            f"the data needs {gigabytes(needed)} more in the cache, which may hold {gigabytes(limit_bytes)} and has "
-            f"{gigabytes(used)} in use",
+            f"the data needs {gigabytes(needed)} more in the cache; its limit is {gigabytes(limit_bytes)}, of which "
+            f"{gigabytes(used)} are in use",
             hint="raise STOKER_CACHE_LIMIT, or use `mode: mount`",
         )
     free = _disk(cache)[0] + _on_their_way(cache, wanted)
@@ -141,7 +141,7 @@ def _check(cache: Cache, wanted: Wants, limit_bytes: int | None) -> None:
 
 
 def room(cache: Cache, limit_bytes: int | None) -> int:
-    """How much could be fetched into the cache if everything that may go went."""
+    """How much could be downloaded into the cache after evicting everything possible."""
     known = held(cache)
     stays = sum(one.size_bytes for one in known if one.links > 1)
     most = sum(one.size_bytes for one in known) + _disk(cache)[0] - SPARE_BYTES
@@ -149,13 +149,13 @@ def room(cache: Cache, limit_bytes: int | None) -> int:
 
 
 def _disk(cache: Cache) -> tuple[int, int]:
-    """Bytes that are free for this user, and bytes in all."""
+    """Bytes available to this user, and bytes in total."""
     seen = os.statvfs(cache.root)
     return seen.f_bavail * seen.f_frsize, seen.f_blocks * seen.f_frsize
 
 
 def _on_their_way(cache: Cache, wanted: Wants) -> int:
-    """Bytes of parts: they are on the disk already."""
+    """Bytes of partial downloads: they are on the disk already."""
     total = 0
     for part in cache.parts.iterdir():
         with suppress(FileNotFoundError):
@@ -168,7 +168,7 @@ def gigabytes(size_bytes: float) -> str:
 
 
 def _wanted_by_the_living(cache: Cache) -> Iterator[tuple[str, int]]:
-    """What a node had whose agent is dead is removed: whoever is to end it has been told already, or never will."""
+    """Removes what a node with a dead agent used: whoever ends that node already knows, or never will."""
     for folder in sorted(cache.runs.iterdir()):
         if not lock.is_held(folder / "lock"):
             remove_hold(folder)
@@ -180,7 +180,7 @@ def _wanted_by_the_living(cache: Cache) -> Iterator[tuple[str, int]]:
 
 
 def _drop_parts(cache: Cache, wanted: Wants) -> None:
-    """What was left half-way, and nobody wants any more."""
+    """Partial downloads that nobody wants any more."""
     for part in cache.parts.iterdir():
         if part.name not in wanted:
             with cache.fetching(part.name) as mine:

@@ -1,4 +1,4 @@
-"""What bringing data to a node has to know of it, and what becomes of each input."""
+"""What data staging needs to know about the node, and the state of each input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stoker.agent.attempt.endings import Broken
+from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.data.cache import Cache
 from stoker.agent.data.downloading import Tally, Tell
 from stoker.agent.data.mounting import Mount
@@ -19,25 +19,25 @@ from stoker.stores import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class DataSite:
     store: Store
     orders: Orders
     cache: Cache
     hold: Hold
     limit_bytes: int | None  # of the cache
     variables: Mapping[str, str]
-    shim: Sequence[str]  # the command that stands in for `fusermount3`
-    check: Callable[[], None]  # raises where all is to stop
+    shim: Sequence[str]  # the command that replaces `fusermount3`
+    check: Callable[[], None]  # raises to stop everything
     tell: Tell  # adds to the timeline
 
 
 @dataclass
 class Input:
-    """One input as it is being brought. Read by the thread that reports while another works on it."""
+    """One input during staging. The reporting thread reads it while another works on it."""
 
     name: str
     order: DataOrder
-    top: Path  # the folder it is made in
+    top: Path  # the folder it is created in
     way: str = ""  # link, download or mount
     files: int = 0
     size_bytes: int = 0
@@ -48,11 +48,11 @@ class Input:
     mounts: list[tuple[Mount, str]] = field(default_factory=list)  # each with a key that it serves
 
     def read_bytes(self) -> int:
-        """That came from the store so far."""
+        """Read from the store so far."""
         return sum(mount.read_bytes() for mount, _ in self.mounts) if self.mounts else self.tally.done_bytes
 
     def figures(self, waited_s: float, passed_s: float) -> DataFigures:
-        """`waited_s` is what the script waited for mounts, `passed_s` the time since staging began."""
+        """`waited_s` is how long the script waited for mounts, `passed_s` the time since staging started."""
         wait_s = self.stage_s + (waited_s if self.mounts else 0.0)
         return DataFigures(
             way=self.way,
@@ -66,7 +66,7 @@ class Input:
         )
 
     def words(self) -> str:
-        """How it came to the node."""
+        """How it got to the node."""
         files = "1 file" if self.files == 1 else f"{self.files:,} files"
         what = f"`{self.name}`: {self.order.label}, {files}, {gigabytes(self.size_bytes)}"
         took = f"in {self.stage_s:.2f} s"
@@ -79,10 +79,10 @@ class Input:
             return f"{what}, from the cache of this node {took}"
         rest = ", the rest from the cache" if self.cached_bytes else ""
         rate = read / max(self.stage_s, 1e-9) / 1e9
-        return f"{what}, {gigabytes(read)} fetched {took} ({rate:.2f} GB/s){rest}"
+        return f"{what}, {gigabytes(read)} downloaded {took} ({rate:.2f} GB/s){rest}"
 
 
-# Where a node keeps its cache, and how large it may become. Pure, but for a look at the disks.
+# Where a node has its cache, and how large it may become. Pure, except for a look at the disks.
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
@@ -91,14 +91,14 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
     root: Path
-    limit_bytes: int | None = None  # None: as much as the disk has, but for a part that is kept free
+    limit_bytes: int | None = None  # None: the whole disk, except for a part that is kept free
 
 
 def cache_settings(variables: Mapping[str, str], default: Path) -> CacheSettings:
-    """`STOKER_CACHE` may name several folders with `:` between: the one on the fastest disk is taken."""
+    """`STOKER_CACHE` may name several folders separated by `:`: the one on the fastest disk is used."""
     named = [Path(name).expanduser() for name in variables.get("STOKER_CACHE", "").split(os.pathsep) if name]
     if wrong := [str(folder) for folder in named if not folder.is_absolute()]:
-        raise Broken(f"STOKER_CACHE is `{wrong[0]}`, expected a path that begins with `/`")
+        raise AttemptBroken(f"STOKER_CACHE is `{wrong[0]}`, expected a path that begins with `/`")
     limit = variables.get("STOKER_CACHE_LIMIT", "")
     return CacheSettings(min(named, key=_slowness, default=default), size_of(limit) if limit else None)
 
@@ -108,12 +108,12 @@ def size_of(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     unit = _UNITS.get(found[2].upper()) if found else None
     if not found or unit is None:
-        raise Broken(f"STOKER_CACHE_LIMIT is `{text}`, expected a size such as `100GB`")
+        raise AttemptBroken(f"STOKER_CACHE_LIMIT is `{text}`, expected a size such as `100GB`")
     return int(float(found[1]) * unit)
 
 
 def _slowness(folder: Path) -> int:
-    """By what the kernel says of the disk: memory, NVMe, other flash, what is unknown, and last what turns."""
+    """By the kernel's disk information: memory, NVMe, other flash, unknown, and last rotating disks."""
     while not folder.exists():
         folder = folder.parent
     number = folder.stat().st_dev

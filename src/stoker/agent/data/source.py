@@ -1,11 +1,11 @@
-"""Where the files of an input are, as a node sees it: keys of a store, some of them perhaps files of this computer."""
+"""Where the files of an input are, for a node: keys of a store, some of them perhaps files of this computer."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 
-from stoker.agent.data.downloading import Wanted
+from stoker.agent.data.downloading import WantedContent
 from stoker.errors import Corrupt, Missing
 from stoker.model.dataset import DataFile, Manifest
 from stoker.model.node.orders import DataOrder, Orders
@@ -13,8 +13,8 @@ from stoker.stores import Store
 from stoker.stores.access import Route
 
 
-class Source:
-    """`files` are those that this node has to bring."""
+class DataSource:
+    """`files` are those that this node needs."""
 
     def __init__(self, store: Store, order: DataOrder, files: Sequence[DataFile]) -> None:
         self._store = store
@@ -23,14 +23,14 @@ class Source:
         self._dataset = order.dataset.partition("@")[0]
 
     @classmethod
-    def open(cls, store: Store, order: DataOrder, orders: Orders) -> Source:
-        """Raises Missing where the list of files is gone, DatasetRefused where it is not what was pinned."""
+    def open(cls, store: Store, order: DataOrder, orders: Orders) -> DataSource:
+        """Raises Missing where the file list does not exist, DatasetRefused where it is not the pinned one."""
         try:
             manifest = Manifest.from_bytes(store.get(order.manifest), order.id)
         except Missing as error:
-            hint = "see what there is with `stoker data ls`"
+            hint = "list datasets with `stoker data ls`"
             raise Missing(
-                f"the store has lost the list of files of {order.label}: {error.message}", hint=hint
+                f"the file list of {order.label} is missing in the store: {error.message}", hint=hint
             ) from None
         files = part_of(manifest.files, orders.node, orders.nodes) if order.shard else list(manifest.files)
         return cls(store, order, files)
@@ -46,22 +46,22 @@ class Source:
         return self._store.get(key, start, size)
 
     def route(self, file: DataFile) -> Route | None:
-        """How a mount would reach it; None where there is no token to mount with."""
+        """How a mount would reach it; None without a token to mount with."""
         return self._store.route(self.key(file))
 
     def local(self, file: DataFile) -> str:
         """Its path, where the store is a folder of this computer; else empty."""
         return self._store.path(self.key(file))
 
-    def wanted(self, file: DataFile) -> Wanted:
-        """Without a hash, the store, the key, the size and the etag say which content it is."""
+    def wanted(self, file: DataFile) -> WantedContent:
+        """Without a hash, the store, the key, the size and the etag identify the content."""
         if file.sha256:
-            return Wanted(file.sha256, file.size_bytes, self.key(file), file.path, file.sha256)
+            return WantedContent(file.sha256, file.size_bytes, self.key(file), file.path, file.sha256)
         which = "\0".join((self.order.store, file.key, str(file.size_bytes), file.etag))
-        return Wanted(hashlib.sha256(which.encode()).hexdigest(), file.size_bytes, self.key(file), file.path)
+        return WantedContent(hashlib.sha256(which.encode()).hexdigest(), file.size_bytes, self.key(file), file.path)
 
     def check_in_place(self) -> None:
-        """Files that lie where they were found may have been changed since: size and etag tell. Raises Corrupt."""
+        """Files that were registered in place may have changed since: size and etag tell. Raises Corrupt."""
         pinned = {self.key(file): file for file in self.files if file.key}
         if not pinned:
             return
@@ -70,10 +70,10 @@ class Source:
             one = seen.get(key)
             gone = one is None or one.size_bytes != file.size_bytes
             if one is None or gone or (file.etag and one.etag != file.etag):
-                what = "is no longer in the store" if one is None else "was changed in the store"
+                what = "was removed from the store" if one is None else "was changed in the store"
                 raise Corrupt(
-                    f"`{file.path}` {what} since {self.order.label} was registered",
-                    hint="register the files as they are now: `stoker data add`",
+                    f"`{file.path}` {what} after {self.order.label} was registered",
+                    hint="register the current files: `stoker data add`",
                 )
 
 
@@ -85,10 +85,10 @@ def _common_folder(keys: list[str]) -> str:
     return "/".join(first[:same])
 
 
-# Which files of a dataset each of several nodes takes. Pure.
+# Which files of a dataset each of several nodes uses. Pure.
 
 
 def part_of(files: Sequence[DataFile], node: int, nodes: int) -> list[DataFile]:
-    """Every `nodes`-th file by path, from the node's own number on: the same at every attempt, so that a node finds its
-    part in its cache again, and with as much of every folder for each."""
+    """Every `nodes`-th file by path, starting at the node's own number: the same at every attempt, so that a node finds
+    its part in its cache again, and evenly distributed over folders."""
     return sorted(files, key=lambda file: file.path)[node::nodes]

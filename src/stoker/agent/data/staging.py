@@ -1,4 +1,4 @@
-"""Brings the inputs of a run to its node before the script starts, and takes them away when it has ended."""
+"""Stages the inputs of a run on its node before the script starts, and removes them when it has ended."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from stoker.agent.attempt.endings import Broken
+from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.data import linking, urls
 from stoker.agent.data.bringing import bring
 from stoker.agent.data.cache import Cache
 from stoker.agent.data.downloading import Tell
+from stoker.agent.data.mounts import WaitWatch
 from stoker.agent.data.room import Hold
-from stoker.agent.data.site import Input, Site, cache_settings
-from stoker.agent.data.waiting import WaitWatch
-from stoker.agent.machine.machine import Machine
+from stoker.agent.data.site import DataSite, Input, cache_settings
+from stoker.agent.machine.machine import NodeMachine
 from stoker.agent.notice.stopping import Stopping
 from stoker.errors import StoreFailed
 from stoker.model.node.orders import Orders
@@ -25,25 +25,25 @@ from stoker.model.run.report import DataFigures
 from stoker.stores import Store
 from stoker.stores.transfer.disk import disk_failed
 
-KEEP_EVERY_S = 2.0  # looks at the mounts
+KEEP_EVERY_S = 2.0  # between checks of the mounts
 _TRIES = 5
 
 
-def at_node(store: Store, orders: Orders, machine: Machine, stopping: Stopping, tell: Tell) -> Staging:
-    """Raises Broken where the settings of the cache make no sense."""
+def at_node(store: Store, orders: Orders, machine: NodeMachine, stopping: Stopping, tell: Tell) -> Staging:
+    """Raises Broken where the settings of the cache are invalid."""
     settings = cache_settings(machine.variables, machine.environments.with_name("cache"))
     cache = Cache(settings.root)
     shim = machine.agent_command("fusermount")
     hold = Hold(cache, orders.key)
     return Staging(
-        Site(store, orders, cache, hold, settings.limit_bytes, machine.variables, shim, stopping.check, tell)
+        DataSite(store, orders, cache, hold, settings.limit_bytes, machine.variables, shim, stopping.check, tell)
     )
 
 
 class Staging:
-    """`stage`, then `watch` once the script runs, then `finish`; `release` whatever happened."""
+    """`stage`, then `watch` once the script runs, then `finish`; `release` in any case."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: DataSite) -> None:
         self._site = site
         self._inputs: list[Input] = []
         self._watch: WaitWatch | None = None
@@ -55,11 +55,11 @@ class Staging:
 
     @property
     def folder(self) -> Path:
-        """What has to be cleared where this process cannot do it any more."""
+        """What must be cleared if this process dies."""
         return self._site.hold.folder
 
     def stage(self) -> dict[str, str]:
-        """Where each input is, by name. Raises Broken or StoreFailed; nothing half-fetched is ever in such a place."""
+        """Where each input is, by name. Raises Broken or StoreFailed; these folders never contain partial files."""
         try:
             self._site.hold.take()
         except OSError as error:
@@ -74,12 +74,12 @@ class Staging:
             one.stage_s = time.monotonic() - start
             self._tell(one)
         new = [sha256 for one in self._inputs for sha256 in one.fetched]
-        # In a thread: no script has to wait until its data is on the disk.
+        # In a thread: a script need not wait until its data is flushed to disk.
         threading.Thread(target=self._site.cache.settle, args=(new,), name="settle", daemon=True).start()
         return places
 
     def watch(self, pids: Callable[[], set[int]]) -> None:
-        """From here on the mounts are looked after, and it is seen whether the script waits for them."""
+        """From here on, maintains the mounts and measures whether the script waits for them."""
         if any(one.mounts for one in self._inputs):
             self._watch = WaitWatch(pids)
             self._watch.start()
@@ -88,11 +88,11 @@ class Staging:
 
     @property
     def helpers(self) -> set[int]:
-        """Processes that serve the mounts: no script has left them behind."""
+        """Processes that serve the mounts, which do not belong to the script."""
         return {pid for one in self._inputs for mount, _ in one.mounts for pid in mount.pids}
 
     def figures(self) -> dict[str, DataFigures]:
-        """As they are now, or were when the script ended."""
+        """The current figures, or those at the end of the script."""
         if self._last:
             return self._last
         waited_s = self._watch.waited_s if self._watch else 0.0
@@ -100,7 +100,7 @@ class Staging:
         return {one.name: one.figures(waited_s, passed_s) for one in list(self._inputs)}
 
     def finish(self) -> None:
-        """The script has ended: the last figures are taken. Twice is fine."""
+        """The script has ended: takes the last figures. Calling it twice is fine."""
         self._ended = self._ended or time.monotonic()
         self._done.set()
         if self._keeper:
@@ -110,7 +110,7 @@ class Staging:
         self._last = self.figures()
 
     def release(self) -> None:
-        """Nothing is mounted or held any more. Twice is fine."""
+        """Unmounts and releases everything. Calling it twice is fine."""
         self.finish()
         for one in self._inputs:
             for mount, _ in one.mounts:
@@ -124,7 +124,7 @@ class Staging:
         return self._bring_url(one)
 
     def _bring_url(self, one: Input) -> Path:
-        """A single file, and so the path is that file's."""
+        """A single file, so the path is that of the file."""
         one.way, one.files = "download", 1
         one.top.mkdir()
         place = one.top / urls.name_of(one.order.url)
@@ -137,7 +137,7 @@ class Staging:
                 self._site.cache.use(sha256, str(place))
                 linking.protect(one.top)
                 return place
-        raise StoreFailed(f"the cache of this node loses what `{one.name}` needs", hint="raise STOKER_CACHE_LIMIT")
+        raise StoreFailed(f"the cache of this node is too small for `{one.name}`", hint="raise STOKER_CACHE_LIMIT")
 
     def _make_room(self, one: Input, name: str, size_bytes: int) -> None:
         one.size_bytes = size_bytes
@@ -149,8 +149,8 @@ class Staging:
                 for mount, key in one.mounts:
                     try:
                         done = mount.keep(self._site.store.route(key))
-                    except (Broken, OSError) as error:
-                        done = f"cannot be read any more: {error}"
+                    except (AttemptBroken, OSError) as error:
+                        done = f"became unreadable: {error}"
                     if done:
                         self._site.tell("data", f"`{one.name}` {done}")
 
@@ -158,6 +158,6 @@ class Staging:
         repaired = self._site.cache.repaired
         if repaired:
             what = "1 file" if len(repaired) == 1 else f"{len(repaired)} files"
-            self._site.tell("data-repaired", f"{what} in the cache had been damaged, and came from the store again")
+            self._site.tell("data-repaired", f"{what} in the cache had been damaged, and were downloaded again")
             repaired.clear()
         self._site.tell("data", one.words())

@@ -1,4 +1,4 @@
-"""Fetches what is at a URL into the cache: going on where it stopped, and not again as long as it is the same there."""
+"""Downloads a URL into the cache: resumes partial downloads, and skips what has not changed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _PIECE_BYTES = 1 << 20
 _TIMEOUT_S = 30.0
 _PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 5.0
-_LATER = (408, 425, 429, 500, 502, 503, 504)  # the same request may work later
+_LATER = (408, 425, 429, 500, 502, 503, 504)  # worth a retry
 
-MakeRoom = Callable[[str, int], None]  # for a part of this name and size
+MakeRoom = Callable[[str, int], None]  # for a partial download of this name and size
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a server says of a file before it sends it. `size_bytes` is -1 where it does not know."""
+class UrlAnswer:
+    """The server's headers for a file. `size_bytes` is -1 where it is unknown."""
 
     size_bytes: int
     etag: str
@@ -40,28 +40,28 @@ class Found:
 
     @property
     def lasting(self) -> bool:
-        """The server says by what another content would be known."""
+        """The server sends a validator that changes with the content."""
         return bool(self.etag or self.changed)
 
 
 def name_of(url: str) -> str:
-    """What the file is called on the node."""
+    """The name of the file on the node."""
     name = PurePosixPath(unquote(urlsplit(url).path)).name
     return name.replace("\0", "") if name not in ("", ".", "..") else "data"
 
 
 class UrlFetch:
-    """`check` raises where it is to stop."""
+    """`check` raises to stop."""
 
     def __init__(self, cache: Cache, check: Callable[[], None], tell: Tell, tally: Tally) -> None:
         self._cache = cache
         self._check = check
         self._tell = tell
         self._tally = tally
-        self.fetched = False  # bytes came over the network, rather than from the cache
+        self.fetched = False  # bytes came over the network, not from the cache
 
     def fetch(self, url: str, sha256: str = "", make_room: MakeRoom = lambda _name, _size: None) -> tuple[str, int]:
-        """Hash and size of what is at the URL, which the cache has then. Raises StoreFailed."""
+        """Hash and size of the content at the URL, which is then in the cache. Raises StoreFailed."""
         if sha256 and (size := self._size_of(sha256)) >= 0 and self._cache.has(sha256, size):
             return sha256, size
         until, pause_s, told = time.monotonic() + TRY_FOR_S, _PAUSE_S, False
@@ -70,12 +70,12 @@ class UrlFetch:
             try:
                 return self._try(url, sha256, make_room)
             except StoreUnavailable as error:
-                if self._tally.done_bytes > before:  # it goes on, if slowly
+                if self._tally.done_bytes > before:  # slow progress is progress
                     until, pause_s = time.monotonic() + TRY_FOR_S, _PAUSE_S
                 if time.monotonic() >= until:
                     raise
                 if not told:
-                    self._tell("data-waits", f"the data cannot be read now, trying again: {error.message}")
+                    self._tell("data-waits", f"could not read the data, retrying: {error.message}")
                 told = True
             self._check()
             time.sleep(pause_s)
@@ -94,18 +94,18 @@ class UrlFetch:
                 with self._cache.fetching(name) as part:
                     if part:
                         return self._fill(part, name, url, found, sha256, answer)
-                self._check()  # another process fetches the same
+                self._check()  # another process is downloading the same
                 time.sleep(_PAUSE_S)
                 if found.lasting and (known := self._cache.pinned(name)) and self._cache.has(*known):
                     return known
 
-    def _fill(self, part: BinaryIO, name: str, url: str, found: Found, sha256: str, first: Any) -> tuple[str, int]:
+    def _fill(self, part: BinaryIO, name: str, url: str, found: UrlAnswer, sha256: str, first: Any) -> tuple[str, int]:
         digest = hashlib.sha256()
         at = _read_again(part, digest) if found.lasting else 0
         try:
             if at:
                 with _opened(url, {"Range": f"bytes={at}-", "If-Range": found.etag or found.changed}) as answer:
-                    if answer.status != 206:  # it cannot go on, or is another by now: from the beginning
+                    if answer.status != 206:  # cannot resume, or the content has changed: restart
                         at, digest = 0, hashlib.sha256()
                     at = self._copy(answer, part, digest, at)
             else:
@@ -116,13 +116,13 @@ class UrlFetch:
                 raise disk_failed("fetch", without_secrets(url), error) from error
             raise _cut_off(url, error) from error
         if found.size_bytes >= 0 and at != found.size_bytes:
-            raise StoreUnavailable(f"{without_secrets(url)} broke off after {at} of {found.size_bytes} bytes")
+            raise StoreUnavailable(f"{without_secrets(url)}: connection lost after {at} of {found.size_bytes} bytes")
         self.fetched = True
         is_ = digest.hexdigest()
         if sha256 and is_ != sha256:
             self._cache.drop_part(name)
             raise Corrupt(
-                f"what is at {without_secrets(url)} has the hash {is_}, and the job says {sha256}",
+                f"{without_secrets(url)} has the hash {is_}, but the job expects {sha256}",
                 hint="if the file was changed on purpose, correct `sha256` in the job",
             )
         self._cache.commit(name, is_)
@@ -151,7 +151,7 @@ class UrlFetch:
 
 
 def _opened(url: str, headers: dict[str, str]) -> Any:
-    """The answer, once its head is there. Raises StoreUnavailable where the same may work later, else StoreFailed."""
+    """The response, once its headers have arrived. Raises StoreUnavailable where a retry may help, else StoreFailed."""
     shown = without_secrets(url)
     try:
         request = urllib.request.Request(
@@ -160,38 +160,36 @@ def _opened(url: str, headers: dict[str, str]) -> Any:
         return urllib.request.urlopen(request, timeout=_TIMEOUT_S)
     except urllib.error.HTTPError as error:
         with error:
-            text = f"{shown} answers {error.code} {error.reason}"
-        if error.code == 416:  # less is there than was fetched before
+            text = f"{shown} returned {error.code} {error.reason}"
+        if error.code == 416:  # the file is shorter than what was downloaded before
             return _opened(url, {})
         if error.code in (404, 410):
-            raise Missing(text, hint="open it in a browser, to see whether it is still there") from None
+            raise Missing(text, hint="open it in a browser to check whether it still exists") from None
         if error.code in (401, 403):
-            raise StoreDenied(
-                text, hint="a URL must be open to everybody; for anything else, `stoker store add`"
-            ) from None
+            raise StoreDenied(text, hint="a URL must be public; for anything else, use `stoker store add`") from None
         raise (StoreUnavailable if error.code in _LATER else StoreFailed)(text) from None
     except (OSError, http.client.HTTPException) as error:
         raise _cut_off(url, error) from error
     except ValueError as error:
-        raise StoreFailed(f"`{shown}` is no URL that can be fetched: {error}") from None
+        raise StoreFailed(f"`{shown}` is not a URL that can be downloaded: {error}") from None
 
 
 def _cut_off(url: str, error: Exception) -> StoreUnavailable:
     reason = getattr(error, "reason", None) or error
-    return StoreUnavailable(f"{without_secrets(url)} cannot be read: {reason}")
+    return StoreUnavailable(f"could not read {without_secrets(url)}: {reason}")
 
 
-def _found(answer: Any) -> Found:
+def _found(answer: Any) -> UrlAnswer:
     length = answer.headers.get("Content-Length") or ""
     etag = answer.headers.get("ETag") or ""
-    return Found(
+    return UrlAnswer(
         int(length) if length.isdecimal() else -1,
-        "" if etag.startswith("W/") else etag,  # a weak one does not say that the bytes are the same
+        "" if etag.startswith("W/") else etag,  # a weak etag does not guarantee equal bytes
         answer.headers.get("Last-Modified") or "",
     )
 
 
-def _pin(url: str, found: Found) -> str:
+def _pin(url: str, found: UrlAnswer) -> str:
     which = "\0".join(("url", url, str(found.size_bytes), found.etag, found.changed))
     return hashlib.sha256(which.encode()).hexdigest()
 

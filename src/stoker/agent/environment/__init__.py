@@ -1,1 +1,1 @@
-"""The Python that a script runs with: found, brought or built. Nothing is started for the script here."""
+"""The Python that a script runs with: found, downloaded or built. The script is not started here."""

@@ -1,4 +1,4 @@
-"""A module that a script did not find: which package has it, and the line that brings it. Pure."""
+"""A module that a script did not find: which package contains it, and the line that adds it. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stoker.model.job.job import Packages
 from stoker.model.node.orders import Orders
 
 _LOST = re.compile(rb"^(?:\[?[\w ]+\]?: )?ModuleNotFoundError: No module named '([^'\n]{1,200})'", re.M)
-# Packages that have another name than the module in them.
+# Packages whose name differs from that of their module.
 _PACKAGES = {
     "attr": "attrs",
     "bs4": "beautifulsoup4",
@@ -45,7 +45,7 @@ _PACKAGES = {
 
 
 def hint(tail: bytes, orders: Orders) -> str:
-    """What to do where the end of a script's log says that it lacks a module; empty where it does not."""
+    """What to do where the end of a script's log reports a missing module; empty where it does not."""
     found = _LOST.findall(tail)
     if not found:
         return ""
@@ -53,7 +53,7 @@ def hint(tail: bytes, orders: Orders) -> str:
     top = module.partition(".")[0]
     known = _PACKAGES.get(module) or _PACKAGES.get(top)
     package = (known or top).replace("_", "-")
-    own = "" if known else "; if it is your own code, `stoker plan` says whether it is sent"
+    own = "" if known else "; if it is your own code, `stoker plan` shows whether it is uploaded"
     return _advice(f"`{module}` is in the package `{package}`", package, orders) + own
 
 
@@ -66,7 +66,7 @@ def _advice(what: str, package: str, orders: Orders) -> str:
     if environment.python and not environment.is_taken_along:
         return f"{what}, which `{environment.python}` on the node lacks: name a requirements file as `environment`"
     if environment.packages is Packages.NONE:
-        return f"{what}: it is left behind because of `packages: none` in the job file"
+        return f"{what}: it is not installed because of `packages: none` in the job file"
     others = environment.packages if isinstance(environment.packages, tuple) else ()
     line = f"environment: {{packages: [{', '.join((*others, package))}]}}"
     return f"{what}: install it here, and add the line `{line}` to the job file"

@@ -1,4 +1,4 @@
-"""The software of a run: a venv built from its recipe, once for all runs that want the same."""
+"""The software of a run: a venv built from its recipe, once for all runs with the same one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent.attempt.endings import Broken
-from stoker.agent.environment.recipe import Kind, Recipe, spelled_out
+from stoker.agent.attempt.endings import AttemptBroken
+from stoker.agent.environment.recipe import EnvironmentKind, Recipe, spelled_out
 from stoker.agent.machine.machine import NodeFolder, remove_tree
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes.family import MARK
 from stoker.files.lock import take
 from stoker.model.node.orders import lock_of, users_of
 
-COMPLETE = ".stoker-complete"  # written last: a venv without it was never finished
+COMPLETE = ".stoker-complete"  # written last: a venv without it is incomplete
 _SETTINGS = re.compile(
     r"(UV|PIP)_.*(INDEX|FIND_LINKS|PRE|CONSTRAINT|OVERRIDE|BINARY|RESOLUTION|EXCLUDE_NEWER|TORCH_BACKEND|NO_DEPS).*"
 )
-_PIP_FOR_UV = {  # pip's setting, uv's, and how uv separates several
+_PIP_FOR_UV = {  # pip's setting, uv's, and uv's separator
     "PIP_FIND_LINKS": ("UV_FIND_LINKS", ","),
     "PIP_INDEX_URL": ("UV_INDEX_URL", " "),
     "PIP_EXTRA_INDEX_URL": ("UV_EXTRA_INDEX_URL", " "),
@@ -36,22 +36,22 @@ _UNWANTED = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "UV_PROJ
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """What building needs to know of the node."""
+    """What a build needs to know about the node."""
 
     folder: NodeFolder
     environments: Path
-    uv: str | None  # None: pip does it
+    uv: str | None  # None: use pip
     variables: Mapping[str, str]
     key: str
-    log: Path  # where the tools print
+    log: Path  # output of the tools
     stopping: Stopping
     tell: Callable[[str, str], None]
 
 
 def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> tuple[str, str]:
-    """The Python of the venv that the recipe asks for, and a folder to import from besides.
+    """The Python of the recipe's venv, and an additional folder to import from.
 
-    Built unless it is there. Raises Broken, or Stopped.
+    Built unless it exists. Raises Broken, or Stopped.
     """
     name = recipe.label
     settings = tool_settings(workshop.variables)
@@ -62,7 +62,7 @@ def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> tup
         if not recipe.private:
             _note_user(venv, workshop.key)
         if (venv / COMPLETE).exists() and os.access(venv / "bin" / "python", os.X_OK):
-            workshop.tell("environment", f"{name} is ready from an earlier run")
+            workshop.tell("environment", f"reusing {name} from an earlier run")
         else:
             remove_tree(venv)
             listed = _listed(recipe, workshop)
@@ -74,8 +74,8 @@ def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> tup
 
 
 def _own_code(recipe: Recipe) -> str:
-    """Where the packages of a project lie: not installed, since the venv is for other runs too."""
-    if recipe.kind not in (Kind.PROJECT, Kind.UV_LOCK) or recipe.private:
+    """The folder of a project's packages: not installed, since other runs use the venv too."""
+    if recipe.kind not in (EnvironmentKind.PROJECT, EnvironmentKind.UV_LOCK) or recipe.private:
         return ""
     folder = recipe.file.parent
     return str(folder / "src" if (folder / "src").is_dir() else folder)
@@ -83,36 +83,36 @@ def _own_code(recipe: Recipe) -> str:
 
 def _listed(recipe: Recipe, workshop: Workshop) -> Path:
     """The file that tools install from."""
-    if recipe.kind is not Kind.TAKEN:
+    if recipe.kind is not EnvironmentKind.TAKEN:
         return recipe.file
     workshop.folder.packages.write_text(spelled_out(recipe))
     return workshop.folder.packages
 
 
 def steps(recipe: Recipe, python: str, venv: Path, uv: str | None, listed: Path | None = None) -> list[list[str]]:
-    """The commands that build it, in order. `listed` is the file to install from, where it is not the recipe's own."""
+    """The commands that build it, in order. `listed` is the file to install from, if it is not the recipe's own."""
     listed = listed or recipe.file
     inside = str(venv / "bin" / "python")
     if not uv:
-        if recipe.kind in (Kind.UV_LOCK, Kind.PYLOCK):
-            raise Broken(
-                f"`{recipe.file.name}` can only be installed with uv, which is not on this machine", "install uv"
+        if recipe.kind in (EnvironmentKind.UV_LOCK, EnvironmentKind.PYLOCK):
+            raise AttemptBroken(
+                f"installing `{recipe.file.name}` requires uv, which is not on this machine", "install uv"
             )
-        wanted = _dependencies(recipe.file) if recipe.kind is Kind.PROJECT else ["-r", str(listed)]
+        wanted = _dependencies(recipe.file) if recipe.kind is EnvironmentKind.PROJECT else ["-r", str(listed)]
         install = [[inside, "-m", "pip", "install", *wanted]] if wanted else []
         return [[python, "-m", "venv", str(venv)], *install]
-    if recipe.kind is Kind.UV_LOCK:
+    if recipe.kind is EnvironmentKind.UV_LOCK:
         own = [] if recipe.private else ["--no-install-project"]
         return [[uv, "sync", "--quiet", "--frozen", "--python", python, "--project", str(recipe.file.parent), *own]]
     make = [uv, "venv", "--quiet", "--no-project", "--python", python, str(venv)]
-    # These very versions worked together, whatever their packages say of each other; what more this machine needs,
-    # such as a GPU's libraries, is found by their packages' own words.
-    exactly = ["--override", str(listed)] if recipe.kind is Kind.TAKEN else []
+    # These exact versions worked together, whatever their metadata says; what this machine needs in addition, such as
+    # GPU libraries, is resolved from the metadata.
+    exactly = ["--override", str(listed)] if recipe.kind is EnvironmentKind.TAKEN else []
     return [make, [uv, "pip", "install", "--quiet", "--python", inside, "-r", str(listed), *exactly]]
 
 
 def tool_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of uv and pip: what is set for pip counts for uv too, where that has no setting of its own."""
+    """The environment of uv and pip: settings of pip also apply to uv, where it has none of its own."""
     settings = {name: value for name, value in environ.items() if name not in _UNWANTED}
     own_index = any(name in settings for name in _UV_INDEXES)
     for pip, (uv, separator) in _PIP_FOR_UV.items():
@@ -125,7 +125,7 @@ def _dependencies(project: Path) -> list[str]:
     try:
         found = tomllib.loads(project.read_text()).get("project", {}).get("dependencies", [])
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Broken(f"`{project.name}` cannot be read: {error}") from None
+        raise AttemptBroken(f"`{project.name}` cannot be read: {error}") from None
     return [str(one) for one in found]
 
 
@@ -147,7 +147,7 @@ def _note_user(venv: Path, key: str) -> None:
 
 @contextmanager
 def _locked(venv: Path, workshop: Workshop) -> Iterator[None]:
-    """One builder at a time; the others wait, and then find it done. Raises Stopped."""
+    """One builder at a time; the others wait, and then find it built. Raises Stopped."""
     venv.parent.mkdir(parents=True, exist_ok=True)
     lock = _opened(lock_of(venv))
     try:
@@ -174,7 +174,7 @@ def _opened(file: Path) -> int:
 
 
 def _is_there(lock: int, file: Path) -> bool:
-    """Whoever removes a venv removes its lock, too: one that was opened before keeps nobody out."""
+    """Removing a venv also removes its lock file: a lock that was opened before then protects nothing."""
     try:
         return os.path.samestat(os.fstat(lock), file.stat())
     except FileNotFoundError:
@@ -197,7 +197,7 @@ def _carry_out(step: list[str], recipe: Recipe, settings: Mapping[str, str], wor
                 start_new_session=True,
             )
         except OSError as error:
-            raise Broken(f"`{step[0]}` could not be started: {error.strerror}") from None
+            raise AttemptBroken(f"`{step[0]}` could not be started: {error.strerror}") from None
         while process.poll() is None:
             if workshop.stopping.outcome:
                 process.kill()
@@ -206,11 +206,11 @@ def _carry_out(step: list[str], recipe: Recipe, settings: Mapping[str, str], wor
     workshop.stopping.check()
     if process.returncode:
         reason = _reason(workshop.log, start)
-        raise Broken(f"{recipe.label} could not be installed: {reason}", "see what it said with `stoker logs`")
+        raise AttemptBroken(f"could not install {recipe.label}: {reason}", "see its output with `stoker logs`")
 
 
 def _reason(log: Path, start: int) -> str:
-    """The tool's own last words, as one line."""
+    """The tool's own last output, as one line."""
     with log.open("rb") as file:
         file.seek(start)
         said = file.read().decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The environment that a job asks for, whatever it is: a Python, a venv."""
+"""The environment of a job: a Python, or a venv."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from stoker.agent.attempt.endings import Broken
+from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.environment.building import Workshop, build
-from stoker.agent.environment.interpreter import check_python, which
-from stoker.agent.environment.python import bring_python, bring_uv, find_python
+from stoker.agent.environment.python import bring_python, bring_uv, check_python, find_python, which
 from stoker.agent.environment.recipe import read_recipe, read_taken
-from stoker.agent.machine.machine import Machine
+from stoker.agent.machine.machine import NodeMachine
 from stoker.agent.notice.stopping import Stopping
 from stoker.model.node.orders import Orders
 from stoker.model.run.report import MOST_PACKAGES
 
 Tell = Callable[[str, str], None]
 
-# Names of folders are all it takes: importing what is in them would take seconds.
+# Folder names are enough: importing the packages would take seconds.
 _ASK = """
 import json, os, sys
 found = {}
@@ -37,11 +36,11 @@ print(json.dumps({"python": "%d.%d.%d" % sys.version_info[:3], **dict(sorted(fou
 """
 
 
-def prepare(orders: Orders, machine: Machine, log: Path, stopping: Stopping, tell: Tell) -> tuple[str, str]:
-    """The Python to use, and a folder to import from besides. Raises Broken, or Stopped."""
+def prepare(orders: Orders, machine: NodeMachine, log: Path, stopping: Stopping, tell: Tell) -> tuple[str, str]:
+    """The Python to use, and an additional folder to import from. Raises Broken, or Stopped."""
     wanted, software = orders.job.environment, orders.software
     if wanted.image or wanted.dockerfile:
-        raise Broken("this node does not run containers", "give a requirements file as `environment` instead")
+        raise AttemptBroken("this node does not support containers", "use a requirements file as `environment` instead")
     taken = software is not None and software.packages > 0 and wanted.is_taken_along
     environ = _environ(orders, machine)
     uv = machine.uv or which("uv", environ.get("PATH", ""))
@@ -58,7 +57,7 @@ def prepare(orders: Orders, machine: Machine, log: Path, stopping: Stopping, tel
 
 
 def packages(python: str) -> dict[str, str]:
-    """What this Python has, by name, and its own version. Nothing where it cannot be asked."""
+    """The packages of this Python by name, and its own version. Empty where it does not run."""
     try:
         asked = [python, "-I", "-c", _ASK]
         told = subprocess.run(asked, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
@@ -68,8 +67,8 @@ def packages(python: str) -> dict[str, str]:
     return {name[:200]: str(version)[:100] for name, version in list(found.items())[:MOST_PACKAGES]}
 
 
-def _environ(orders: Orders, machine: Machine) -> dict[str, str]:
-    """A service of a machine has no home, so uv is told where it may keep what it fetches."""
+def _environ(orders: Orders, machine: NodeMachine) -> dict[str, str]:
+    """A system service has no home folder, so uv needs to know where to cache downloads."""
     own = {name: value for name, value in orders.job.env.items() if name.startswith(("UV_", "PIP_"))}
     if not orders.software:
         return {**machine.variables, **own}
@@ -77,20 +76,20 @@ def _environ(orders: Orders, machine: Machine) -> dict[str, str]:
     return {**kept, **machine.variables, **own}
 
 
-def _pythons(machine: Machine) -> str:
+def _pythons(machine: NodeMachine) -> str:
     return str(machine.environments / "pythons")
 
 
-def _python(orders: Orders, machine: Machine, uv: str | None, tell: Tell) -> tuple[str, str | None]:
-    """The one that is asked for. A machine of a cloud gets it by uv where it lacks it; where that fails, too, and the
-    job does not insist, its own is used."""
+def _python(orders: Orders, machine: NodeMachine, uv: str | None, tell: Tell) -> tuple[str, str | None]:
+    """The Python that the job names. On a cloud VM without it, uv downloads it; where that fails, too, and the job does
+    not insist, the VM's own is used."""
     wanted, software, usual = orders.job.environment, orders.software, orders.python or sys.executable
     named, environ = wanted.python or (software.python if software else ""), _environ(orders, machine)
     if not named:
         return usual, uv
     try:
         return find_python(named, usual, uv, environ), uv
-    except Broken as missing:
+    except AttemptBroken as missing:
         if software is None or "/" in named:
             raise
         uv = uv or bring_uv(software.uv, machine.environments, tell)
@@ -98,5 +97,5 @@ def _python(orders: Orders, machine: Machine, uv: str | None, tell: Tell) -> tup
             return brought, uv
         if wanted.python:
             raise
-        tell("environment", f"{missing.message}: `{usual}` is used instead")
+        tell("environment", f"{missing.message}: using `{usual}` instead")
         return usual, uv

@@ -1,22 +1,25 @@
-"""The Python an environment asks for, among those on this machine."""
+"""The Python that an environment requires, among those on this machine, and the one that a run's commands find."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+import shlex
 import subprocess
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from http.client import HTTPException
 from io import BytesIO
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from stoker.agent.attempt.endings import Broken
-from stoker.agent.environment.interpreter import which
+from stoker.agent.attempt.endings import AttemptBroken
+from stoker.agent.machine.machine import NodeFolder
+from stoker.files.whole import replacing
 
-BRING_S = 300.0  # for a Python to be downloaded: until then nothing else is heard of
+BRING_S = 300.0  # for the download of a Python, which blocks everything else
 _ASK = "import sys; print('%d.%d.%d' % sys.version_info[:3], sys.executable)"
 
 
@@ -25,11 +28,13 @@ def find_python(wanted: str, usual: str, uv: str | None, environ: Mapping[str, s
     if "/" in wanted or wanted.startswith("~"):
         path = wanted.replace("~", environ.get("HOME", "~"), 1) if wanted.startswith("~") else wanted
         if not _version(path):
-            found = "is not there" if not Path(path).exists() else "is not a Python that runs"
-            raise Broken(f"the Python of this run, `{wanted}`, {found}", "check `environment.python`")
+            found = "does not exist" if not Path(path).exists() else "is not a working Python"
+            raise AttemptBroken(f"the Python of this run, `{wanted}`, {found}", "check `environment.python`")
         return path
     if not re.fullmatch(r"\d+(\.\d+){0,2}", wanted):
-        raise Broken(f"`{wanted}` is neither a Python version such as `3.12` nor a path", "check `environment.python`")
+        raise AttemptBroken(
+            f"`{wanted}` is neither a Python version such as `3.12` nor a path", "check `environment.python`"
+        )
     seen: dict[str, str] = {}
     for candidate in _candidates(wanted, usual, uv, environ):
         if told := _version(candidate):
@@ -38,12 +43,12 @@ def find_python(wanted: str, usual: str, uv: str | None, environ: Mapping[str, s
                 return candidate if candidate == usual else path
             seen.setdefault(version, path)
     found = ", ".join(f"{version} (`{path}`)" for version, path in seen.items()) or "no Python at all"
-    hint = f"install it with `uv python install {wanted}`, or set `environment.python` to one that is there"
-    raise Broken(f"Python {wanted} is not on this machine; found {found}", hint)
+    hint = f"install it with `uv python install {wanted}`, or set `environment.python` to an installed one"
+    raise AttemptBroken(f"Python {wanted} was not found on this machine; found {found}", hint)
 
 
 def bring_python(wanted: str, uv: str, environ: Mapping[str, str], tell: Callable[[str, str], None]) -> str | None:
-    """A version that this machine lacks, by uv. None where it cannot be had, which is told."""
+    """Downloads a missing version with uv. None where that fails, which is reported."""
     for verb in (["install", wanted], ["find", "--no-project", "--managed-python", wanted]):
         reason = ""
         try:
@@ -59,9 +64,9 @@ def bring_python(wanted: str, uv: str, environ: Mapping[str, str], tell: Callabl
             reason = str(error)
         if reason or told.returncode:
             reason = reason or " ".join(told.stderr.split())[-300:]
-            tell("environment", f"Python {wanted} could not be brought to this machine: {reason}")
+            tell("environment", f"could not download Python {wanted}: {reason}")
             return None
-    tell("environment", f"Python {wanted} was brought to this machine")
+    tell("environment", f"downloaded Python {wanted}")
     return told.stdout.strip()
 
 
@@ -81,7 +86,7 @@ def _candidates(wanted: str, usual: str, uv: str | None, environ: Mapping[str, s
 
 
 def _version(python: str) -> tuple[str, str] | None:
-    """Its version and its own idea of where it is; None if it does not run."""
+    """Its version and its own path; None if it does not run."""
     if not os.access(python, os.X_OK):
         return None
     try:
@@ -93,14 +98,14 @@ def _version(python: str) -> tuple[str, str] | None:
     return (version, path) if not told.returncode and path else None
 
 
-# uv, for a machine that lacks it: from where the submission says, and never another than it says.
+# uv, for a machine without it: from the URL in the submission, with exactly that hash.
 
 _WITHIN_S = 60.0
 _MOST_BYTES = 200_000_000
 
 
 def bring_uv(wheels: Mapping[str, str], place: Path, tell: Callable[[str, str], None]) -> str | None:
-    """Its path. None where it cannot be had, which is told."""
+    """Its path. None where the download fails, which is reported."""
     url, _, sha256 = wheels.get(os.uname().machine, "").partition("#sha256=")
     if not url.startswith("https://") or len(sha256) != 64:
         return None
@@ -111,15 +116,63 @@ def bring_uv(wheels: Mapping[str, str], place: Path, tell: Callable[[str, str], 
         with urlopen(Request(url), timeout=_WITHIN_S) as answer:
             data = answer.read(_MOST_BYTES)
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise OSError("it came damaged")
+            raise OSError("checksum mismatch")
         place.mkdir(parents=True, exist_ok=True)
-        part = there.with_name(f"{there.name}.{os.getpid()}.part")
-        with zipfile.ZipFile(BytesIO(data)) as wheel:
+        with zipfile.ZipFile(BytesIO(data)) as wheel, replacing(there) as part:
             name = next(one for one in wheel.namelist() if one.endswith("/scripts/uv"))
             part.write_bytes(wheel.read(name))
-        part.chmod(0o755)
-        part.replace(there)
+            part.chmod(0o755)
     except (OSError, ValueError, StopIteration, HTTPException, zipfile.BadZipFile) as error:
-        tell("environment", f"uv could not be brought to this machine: {error}")
+        tell("environment", f"could not download uv: {error}")
         return None
     return str(there)
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    python: str
+    bin: str = ""  # first in PATH; empty: PATH already leads to this Python
+    venv: str = ""  # empty: not in a venv
+
+
+def interpreter(python: str, folder: NodeFolder, path: str) -> Interpreter:
+    """How to make `python` this Python. Raises Broken where it cannot be run."""
+    check_python(python)
+    home = Path(python).parent
+    if (home.parent / "pyvenv.cfg").exists():
+        return Interpreter(python, str(home), str(home.parent))
+    if _same(which("python", path), python):
+        return Interpreter(python)
+    if _same(str(home / "python"), python):
+        return Interpreter(python, str(home))
+    return Interpreter(python, str(_shim(python, folder.commands)))
+
+
+def check_python(python: str) -> None:
+    if not os.access(python, os.X_OK) or not Path(python).is_file():
+        raise AttemptBroken(
+            f"the Python of this run, `{python}`, was not found on this machine",
+            "choose another with `--set environment.python=...`",
+        )
+
+
+def which(name: str, path: str) -> str | None:
+    """As `shutil.which`, which takes longer to import than a search does."""
+    for folder in path.split(os.pathsep):
+        found = os.path.join(folder, name)  # noqa: PTH118  # text in, text out
+        if os.access(found, os.X_OK) and os.path.isfile(found):  # noqa: PTH113  # as above
+            return found
+    return None
+
+
+def _same(one: str | None, other: str) -> bool:
+    return one is not None and Path(one).exists() and Path(one).samefile(other)
+
+
+def _shim(python: str, commands: Path) -> Path:
+    """A folder in which this Python is called `python`. Not a link: Python would look for its packages next to it."""
+    commands.mkdir(mode=0o700, exist_ok=True)
+    for name in ("python", "python3"):
+        (commands / name).write_text(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n')
+        (commands / name).chmod(0o700)
+    return commands

@@ -1,4 +1,4 @@
-"""What an environment is built from: a requirements, project or lock file, read for what its content depends on."""
+"""What an environment is built from: a requirements, project or lock file, and all files it depends on."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from stoker.agent.attempt.endings import Broken
+from stoker.agent.attempt.endings import AttemptBroken
 from stoker.model.job.software import LIST, WHEELS
 
 
-class Kind(StrEnum):
+class EnvironmentKind(StrEnum):
     REQUIREMENTS = "requirements"  # requirements*.txt and the like
     PROJECT = "project"  # pyproject.toml
     UV_LOCK = "uv-lock"  # uv.lock beside a pyproject.toml
     PYLOCK = "pylock"  # pylock.toml
-    TAKEN = "taken"  # what came along of the Python that submitted the run
+    TAKEN = "taken"  # packages of the Python that submitted the run
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`files` are all contents that matter, by path. `tied` says that it installs code of the run itself: then what is
-    built serves only runs of the same code. `private` says that it even points into the working directory: then what
-    is built serves this one alone."""
+    """`files` are all contents that matter, by path. `tied`: it installs code of the run itself, so the result serves
+    only runs of the same code. `private`: it even refers to the working directory, so the result serves this run
+    alone."""
 
-    kind: Kind
+    kind: EnvironmentKind
     file: Path
     files: Mapping[str, bytes]
     tied: bool = False
@@ -37,11 +37,11 @@ class Recipe:
 
     @property
     def label(self) -> str:
-        """What it is to people."""
-        return "the software taken along" if self.kind is Kind.TAKEN else f"`{self.file.name}`"
+        """How messages name it."""
+        return "the packages of your environment" if self.kind is EnvironmentKind.TAKEN else f"`{self.file.name}`"
 
     def fingerprint(self, *others: str) -> str:
-        """Names what is built from it. `others` is what it depends on besides: interpreter, platform, settings."""
+        """Identifies what is built from it. `others` is what it also depends on: interpreter, platform, settings."""
         found = hashlib.sha256(json.dumps([self.kind, *others]).encode())
         for name, content in sorted(self.files.items()):
             found.update(f"\0{name}\0{len(content)}\0".encode() + content)
@@ -49,48 +49,48 @@ class Recipe:
 
 
 def read_recipe(work: Path, name: str) -> Recipe:
-    """Raises Broken where the file is missing, or is of a kind that is not installed from."""
+    """Raises Broken where the file is missing, or of an unsupported kind."""
     file = work / name
     if not file.is_file():
-        hint = "is it left out by `.gitignore` or `.stokerignore`?"
-        raise Broken(f"`{name}`, the environment of this run, is not in its source", hint)
+        hint = "is it excluded by `.gitignore` or `.stokerignore`?"
+        raise AttemptBroken(f"`{name}`, the environment of this run, is not in its source", hint)
     if file.name == "uv.lock" or (file.name == "pyproject.toml" and file.with_name("uv.lock").is_file()):
         return _uv_lock(work, file.with_name("pyproject.toml"), file.with_name("uv.lock"))
     if file.name == "pyproject.toml":
-        return Recipe(Kind.PROJECT, file, {name: file.read_bytes()}, **_project_ties(file))
+        return Recipe(EnvironmentKind.PROJECT, file, {name: file.read_bytes()}, **_project_ties(file))
     if re.fullmatch(r"pylock(\..+)?\.toml", file.name):
-        return Recipe(Kind.PYLOCK, file, {name: file.read_bytes()})
+        return Recipe(EnvironmentKind.PYLOCK, file, {name: file.read_bytes()})
     if file.suffix in (".yml", ".yaml"):
-        raise Broken(
-            f"`{name}` looks like a conda environment, which Stoker does not build",
-            "write what pip can install into a `requirements.txt`",
+        raise AttemptBroken(
+            f"`{name}` looks like a conda environment, which is not supported",
+            "list the packages for pip in a `requirements.txt`",
         )
     return _requirements(work, file)
 
 
 def read_taken(work: Path) -> Recipe:
-    """The list that came with the run, and the wheels beside it. It serves every run that takes the same along."""
+    """The list that was uploaded with the run, and its wheels. It serves every run with the same list."""
     listed = work / LIST
     wheels = sorted((listed.parent / WHEELS).glob("*.whl"))
     files = {file.relative_to(work).as_posix(): file.read_bytes() for file in (listed, *wheels)}
-    return Recipe(Kind.TAKEN, listed, files)
+    return Recipe(EnvironmentKind.TAKEN, listed, files)
 
 
 def spelled_out(recipe: Recipe) -> str:
-    """Its list with wheels by where they are now, as tools want them."""
+    """Its list with the current paths of wheels, as tools expect them."""
     folder = recipe.file.parent.absolute().as_uri()
     return re.sub(rf" @ (?={WHEELS}/)", f" @ {folder}/", recipe.file.read_text())
 
 
 def _uv_lock(work: Path, project: Path, lock: Path) -> Recipe:
     if not project.is_file():
-        raise Broken("`uv.lock` needs the `pyproject.toml` it was made from beside it, and there is none")
+        raise AttemptBroken("`uv.lock` requires its `pyproject.toml` in the same folder, which is missing")
     files = {file.relative_to(work).as_posix(): file.read_bytes() for file in (project, lock)}
-    return Recipe(Kind.UV_LOCK, project, files, **_project_ties(project))
+    return Recipe(EnvironmentKind.UV_LOCK, project, files, **_project_ties(project))
 
 
 def _project_ties(project: Path) -> dict[str, bool]:
-    """A workspace, or a source given as a path, is installed as a pointer to the folder it is in."""
+    """A workspace, or a source given as a path, is installed as a reference to its folder."""
     local = _LOCAL_SOURCE.search(project.read_bytes()) is not None
     return {"tied": local, "private": local}
 
@@ -111,12 +111,12 @@ def _requirements(work: Path, top: Path) -> Recipe:
             files[name] = file.read_bytes()
         except OSError as error:
             shown = top.relative_to(work)
-            raise Broken(f"`{name}`, which `{shown}` includes, cannot be read: {error.strerror}") from None
+            raise AttemptBroken(f"could not read `{name}`, which `{shown}` includes: {error.strerror}") from None
         for line in _lines(files[name].decode(errors="replace")):
             waiting += [file.parent / included for included in _included(line)]
             private = private or _is_editable(line)
             tied = tied or private or _is_local(line)
-    return Recipe(Kind.REQUIREMENTS, top, files, tied, private)
+    return Recipe(EnvironmentKind.REQUIREMENTS, top, files, tied, private)
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -136,7 +136,7 @@ def _is_editable(line: str) -> bool:
 
 
 def _is_local(line: str) -> bool:
-    """A folder or file to install, or a folder to look for files in, instead of a name."""
+    """A folder or file to install, or a folder to search, instead of a name."""
     option = re.match(r"(-f|--find-links)[\s=]+(.*)", line)
     if line.startswith("-") and not option:
         return False

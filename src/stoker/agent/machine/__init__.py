@@ -1,1 +1,1 @@
-"""The machine that an agent is on: its folder, lease, money and end. No cloud is named."""
+"""The machine of an agent: its folder, lease, budget limit and removal. No cloud is named."""

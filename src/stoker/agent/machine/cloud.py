@@ -1,6 +1,6 @@
-"""What a machine of a cloud can do that others cannot: hear that it will be evicted, and remove itself.
+"""What cloud VMs can do and others cannot: receive eviction notices, and remove themselves.
 
-How is for the cloud's plug-in to say: a module that is shipped with the agent (see `pack.py`) and named in its options.
+The cloud's plug-in implements it: a module that is shipped with the agent (see `pack.py`) and named in its options.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from stoker.model.node.orders import Notice
 
 
 class CloudListener(Protocol):
-    """A thread that hears what the cloud tells the machine itself."""
+    """A thread that receives the cloud's notices for this VM."""
 
     def start(self) -> None: ...
 
     def finish(self) -> None: ...
 
     def approve(self) -> None:
-        """Everything is safe: a restart of the machine need not wait for the end of its notice."""
+        """Everything is saved: a restart of the VM need not wait for the end of its notice."""
         ...
 
 
 class SelfRemoval(Protocol):
     def carry_out(self) -> None:
-        """Removes the machine, and tries until it is gone: nothing else matters, since it costs."""
+        """Removes the VM, and retries until it is gone: nothing else matters, since it is billed."""
         ...
 
 
 class CloudNode(Protocol):
-    """What such a module has. It needs nothing but the standard library, `stoker.model` and `stoker.agent`."""
+    """The interface of such a module. It may import only the standard library, `stoker.model` and `stoker.agent`."""
 
     def listen(
         self, url: str, warn: Callable[[Notice | None], None], tell: Callable[[str, str], None], /
     ) -> CloudListener:
-        """Warns of an eviction, and with None where there is none any more; tells what people should know."""
+        """Warns of an eviction, and with None when it is withdrawn; adds events to the timeline."""
         ...
 
     def removal(self, settings: Mapping[str, str], /) -> SelfRemoval:
-        """From what the provider wrote into the machine's first file as `release`."""
+        """From what the provider wrote into the VM's first file as `release`."""
         ...
 
 

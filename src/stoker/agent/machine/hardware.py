@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from stoker.agent.environment.interpreter import which
+from stoker.agent.environment.python import which
 
-AMD = Path("/sys/class/kfd/kfd/topology/nodes")  # where AMD's kernel driver lists what computes, processors too
+AMD = Path("/sys/class/kfd/kfd/topology/nodes")  # AMD's kernel driver lists compute devices here, CPUs too
 
 
 def count_gpus(environ: Mapping[str, str]) -> int:
-    """Those that CUDA_VISIBLE_DEVICES leaves, or all that the driver lists; 0 where there is no driver."""
+    """The devices in CUDA_VISIBLE_DEVICES, or all that the driver lists; 0 without a driver."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return sum(1 for name in visible.split(",") if name.strip() not in ("", "-1"))
@@ -24,7 +24,7 @@ def listed_gpus(environ: Mapping[str, str], amd: Path = AMD) -> int:
     tool = which("nvidia-smi", environ.get("PATH", ""))
     if not tool:
         return sum(_computes(node) for node in amd.glob("*/properties"))
-    import subprocess  # here, because it is slow to import and few runs ask for GPUs
+    import subprocess  # here, because it is slow to import and few runs use GPUs
 
     try:
         told = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
@@ -40,11 +40,11 @@ def _computes(properties: Path) -> bool:
     return False
 
 
-# Whether the kernel killed something because memory ran out.
+# Whether the kernel killed a process for lack of memory.
 
 
 def memory_kills() -> int:
-    """How many processes were killed for lack of memory, on this machine or in this container; 0 if nobody counts."""
+    """How many processes were killed for lack of memory, on this machine or in this container; 0 if unknown."""
     counts = [_count(Path("/proc/vmstat"))]
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():

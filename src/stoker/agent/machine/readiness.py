@@ -1,4 +1,4 @@
-"""Whether a fresh machine is ready for a script: it is asked until it is, and never taken at its word."""
+"""Whether a new machine is ready for a script: checked until it is, by tests rather than by its own claims."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from stoker.agent.attempt.endings import spell
-from stoker.agent.environment.interpreter import which
+from stoker.agent.environment.python import which
 from stoker.agent.machine import hardware
-from stoker.agent.machine.machine import Machine
+from stoker.agent.machine.machine import NodeMachine
 from stoker.agent.notice.stopping import NeedsRestart, Stopping
 from stoker.model.job.job import Job
 from stoker.model.run.report import Outcome
@@ -22,8 +22,8 @@ from stoker.model.run.report import Outcome
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 NO_DRIVER = "the GPU driver does not answer"
 ASK_S = 20.0  # for a driver or a runtime to answer
-REBOOT_MARK = "it has to be restarted"
-# Whoever installs a driver is one of these for most of the time: package managers, and what builds kernel modules.
+REBOOT_MARK = "it requires a restart"
+# A driver installation is one of these most of the time: package managers, and builds of kernel modules.
 _INSTALLERS = frozenset(
     [
         "apt",
@@ -45,15 +45,15 @@ _INSTALLERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`ask` says why it is not so; nothing where it is."""
+    """`ask` returns why it is not ready; empty where it is."""
 
     what: str
     ask: Callable[[], str]
 
 
-def await_ready(job: Job, machine: Machine, stopping: Stopping, tell: Callable[[str, str], None]) -> None:
-    """Returns when everything is ready. Otherwise `stopping` knows why, and raises: a machine that does not get ready
-    is given back, and one that only waits for a restart is restarted."""
+def await_ready(job: Job, machine: NodeMachine, stopping: Stopping, tell: Callable[[str, str], None]) -> None:
+    """Returns when everything is ready. Otherwise `stopping` gets the reason, and raises: a machine that does not get
+    ready is released, and one that only needs a restart is restarted."""
     started, pause_s, told = time.monotonic(), FIRST_PAUSE_S, ""
     busy_at, wanted = started, checks(job, machine)
     while not_yet := [(check.what, why) for check in wanted if (why := check.ask())]:
@@ -61,7 +61,7 @@ def await_ready(job: Job, machine: Machine, stopping: Stopping, tell: Callable[[
         reason = "; ".join(why for _, why in not_yet)
         if [why for _, why in not_yet] == [REBOOT_MARK]:
             stopping.stays = True
-            stopping.ask(Outcome.EVICTED, "its machine had to be restarted before the script could start")
+            stopping.ask(Outcome.EVICTED, "its machine required a restart before the script could start")
             raise NeedsRestart
         busy_at = time.monotonic() if installing(machine) else busy_at
         if time.monotonic() - started >= machine.ready_s:
@@ -69,9 +69,7 @@ def await_ready(job: Job, machine: Machine, stopping: Stopping, tell: Callable[[
             stopping.ask(Outcome.NOT_READY, f"its machine was not ready after {limit}: {reason}")
         elif NO_DRIVER in reason and time.monotonic() - busy_at >= machine.quiet_s:
             quiet = spell(machine.quiet_s)
-            why = (
-                f"{reason}, and nothing on it has been installing one for {quiet}: its image has no driver for this GPU"
-            )
+            why = f"{reason}, and nothing has been installing one for {quiet}: the image has no driver for this GPU"
             stopping.ask(Outcome.NOT_READY, f"its machine was not ready: {why}")
         elif reason != told:
             tell("not-ready", f"the machine is not ready yet: {reason}")
@@ -80,11 +78,11 @@ def await_ready(job: Job, machine: Machine, stopping: Stopping, tell: Callable[[
         stopping.wait(pause_s)
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
     waited_s = time.monotonic() - started
-    tell("ready", f"the machine is ready after {waited_s:.1f} s: {', '.join(check.what for check in wanted)}")
+    tell("ready", f"the machine was ready after {waited_s:.1f} s: {', '.join(check.what for check in wanted)}")
 
 
-def installing(machine: Machine) -> bool:
-    """Something on the machine may be about to bring what is missing."""
+def installing(machine: NodeMachine) -> bool:
+    """An installation may be about to provide what is missing."""
     if machine.package_lock and _packages(Path(machine.package_lock)):
         return True
     for name in machine.processes.glob("[0-9]*/comm"):
@@ -95,14 +93,14 @@ def installing(machine: Machine) -> bool:
     return False
 
 
-def restart(machine: Machine) -> None:
-    """As root, which an agent of a cloud's machine is."""
+def restart(machine: NodeMachine) -> None:
+    """As root, which the agent of a cloud VM is."""
     if tool := which("systemctl", machine.variables.get("PATH", "")):
         subprocess.run([tool, "reboot"], check=False, timeout=ASK_S)
 
 
-def checks(job: Job, machine: Machine) -> list[Check]:
-    """The restart comes last: drivers and packages first say that they have done what it is for."""
+def checks(job: Job, machine: NodeMachine) -> list[Check]:
+    """The restart comes last: it may be pending because of drivers and packages."""
     wanted = job.gpus or (1 if job.gpu else 0)
     found: list[Check] = []
     if machine.package_lock:
@@ -135,7 +133,7 @@ def _driver(wanted: int, variables: Mapping[str, str]) -> str:
 def _containers(wanted: int, variables: Mapping[str, str]) -> str:
     tool = which("docker", variables.get("PATH", ""))
     if not tool:
-        return "there is no container runtime"
+        return "no container runtime found"
     try:
         words = [tool, "info", "--format", "{{json .Runtimes}}"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=ASK_S, check=False)
@@ -143,7 +141,7 @@ def _containers(wanted: int, variables: Mapping[str, str]) -> str:
         return "the container runtime does not answer"
     if done.returncode:
         return "the container runtime does not answer"
-    return "the container runtime knows no GPU" if wanted and "nvidia" not in done.stdout else ""
+    return "the container runtime does not support GPUs" if wanted and "nvidia" not in done.stdout else ""
 
 
 def _restart(mark: Path) -> str:

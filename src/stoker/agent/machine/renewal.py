@@ -1,8 +1,8 @@
-"""The store as an agent holds it: with an access that ends, and the next one fetched before it does."""
+"""The agent's store: its access token expires, and the next one is fetched before."""
 
 from __future__ import annotations
 
-import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,26 +10,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from stoker.errors import StokerError, StoreDenied
+from stoker.errors import NoCipher, StokerError, StoreDenied
+from stoker.files.whole import write_whole
 from stoker.stores import Stored
 from stoker.stores.access import Access
 from stoker.stores.opening import AccessStore
-from stoker.stores.sealed import opened, unseal
+from stoker.stores.sealed.signing import opened
+from stoker.stores.sealed.unsealing import unseal
 
 T = TypeVar("T")
 
-LOOK_AT = 0.55  # of an access' life; the server renews it when half of that is over
-LOOKS = 20  # at the next one, in the time that is left
+LOOK_AT = 0.55  # of a token's lifetime; the server renews it after half of that
+LOOKS = 20  # for the next one, in the remaining time
 LEAST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 60.0
 
 
 class RenewedStore(AccessStore):
-    """Used like any store, from several threads. `file` keeps the newest access for whoever finds this agent dead."""
+    """Used like any store, from several threads. `file` contains the newest token, for cleaning up after a dead
+    agent."""
 
     def __init__(self, access: Access, seal: str, key: str, file: Path) -> None:
         super().__init__(access)
         self._seal = seal
-        self._key = key  # where the next access is put
+        self._key = key  # of the next token
         self._file = file
         self._lock = threading.Lock()
         self._pause_s = LONGEST_PAUSE_S
@@ -39,11 +42,11 @@ class RenewedStore(AccessStore):
         return self._with_access(lambda: AccessStore.get(self, key, start, size))
 
     def heard(self, key: str) -> bytes:
-        """What the server says there. Raises Corrupt for the words of anybody else who may write to the store."""
+        """The server's message under this key. Raises Corrupt for one that another writer of the store has forged."""
         return opened(self._seal, self.get(key), key)
 
     def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
-        """A stream that was begun with an access that had ended is not begun again here: the caller has it."""
+        """A stream that started with an expired token is not restarted here: the caller has it."""
         again = isinstance(data, bytes)
         self._with_access(lambda: AccessStore.put(self, key, data, only_new=only_new), again=again)
 
@@ -68,7 +71,7 @@ class RenewedStore(AccessStore):
         return work()
 
     def _renew_at_once(self) -> bool:
-        """After a refusal. Whether there is another access now than the one that was refused."""
+        """After a refusal. True if the token has changed since."""
         refused = self.access
         if time.monotonic() >= self._may_ask:
             with suppress(StokerError):
@@ -77,7 +80,7 @@ class RenewedStore(AccessStore):
 
     def _renew(self) -> None:
         if not self._lock.acquire(blocking=False):
-            return  # somebody is about it
+            return  # another thread is renewing it
         try:
             self._may_ask = time.monotonic() + LEAST_PAUSE_S
             self._due = time.monotonic() + self._pause_s
@@ -85,6 +88,10 @@ class RenewedStore(AccessStore):
             if access.expires_at > self.access.expires_at:
                 self.renew(access)
                 self._note(access)
+        except NoCipher as error:
+            self._due = float("inf")  # nothing will come of asking again
+            print(f"{error.message}. {error.hint}", file=sys.stderr, flush=True)  # noqa: T201  # the agent's log
+            raise
         finally:
             self._lock.release()
 
@@ -93,12 +100,5 @@ class RenewedStore(AccessStore):
         self._may_ask = now
         self._due = now + LOOK_AT * life_s if access.expires_at else float("inf")
         self._pause_s = min(max((1 - LOOK_AT) * life_s / LOOKS, LEAST_PAUSE_S), LONGEST_PAUSE_S)
-        _write_private(self._file, access.to_text())
-
-
-def _write_private(file: Path, text: str) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = file.with_suffix(".part")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
-        opened.write(text)
-    part.replace(file)
+        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_whole(self._file, access.to_text(), mode=0o600)

@@ -1,4 +1,4 @@
-"""What runs on a machine that costs money: an agent, and beside it the lease that says how long both may stay."""
+"""What runs on a machine that is billed: an agent, and next to it the lease that limits how long both may stay."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from typing import Any
 from stoker.agent.attempt.beginning import RESTARTS
 from stoker.agent.machine.cloud import SelfRemoval, load_cloud
 from stoker.agent.machine.fuse import TenantFuse, age_by_date
-from stoker.agent.machine.incarnation import LEAVES, Standing, standing, unreported
+from stoker.agent.machine.incarnation import LEAVES, Inheritance, standing, unreported
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.stopping import GOING_DOWN, LEASE_OVER, hear
-from stoker.errors import Missing, StokerError
+from stoker.errors import Missing, NoCipher, StokerError
 from stoker.model.node.node import LAST_WORDS_S, Lease
 from stoker.model.node.orders import Orders
 from stoker.model.wire import load
 from stoker.model.workspace import layout
 from stoker.stores import Store
-from stoker.stores.sealed import unseal
+from stoker.stores.sealed.unsealing import unseal
 
 LOOK_EVERY_S = 15.0
 LOOKS_PER_LEASE = 8
 CHILD_EVERY_S = 0.25
-FIRST_EVERY_S = 1.0  # how often a machine that has just started looks for what it is to do
+FIRST_EVERY_S = 1.0  # how often a machine that has just started looks for orders
 VACANT_EVERY_S = 2.0  # how often a machine without an agent looks for orders
-IDLE_S = 600.0  # for a server to want something of a machine on which nobody works
+IDLE_S = 600.0  # how long a machine without a run waits for its server
 RESTART_S = 300.0  # for a machine to restart, which may not happen after all
 
 
 @dataclass(frozen=True, slots=True)
 class Tenancy:
-    """Read from the file that the machine was given at its start."""
+    """Read from the file that the machine got at its start."""
 
     store: str
     orders: str
@@ -50,9 +50,11 @@ class Tenancy:
     release: SelfRemoval
     arguments: Mapping[str, str] = field(default_factory=dict)  # for the agent
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
-    spend: Mapping[str, Any] = field(default_factory=dict)  # `seconds` that it may cost, and `as_of`; empty: no limit
-    idle_s: float = IDLE_S  # the machine stays so long without its server when nobody works on it
-    sealed: bool = False  # what the agent needs waits in the store, sealed for this machine: these variables open it
+    spend: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # `seconds` that it may be billed, and `as_of`; empty: no limit
+    idle_s: float = IDLE_S  # how long the machine stays without its server while it has no run
+    sealed: bool = False  # the agent's settings are encrypted in the store: these variables decrypt them
 
     @classmethod
     def read(cls, path: Path) -> Tenancy:
@@ -66,25 +68,33 @@ class Tenancy:
 
     @property
     def spend_s(self) -> float:
-        """How long it may cost, from now on, as far as was known when the machine was asked for."""
+        """How long it may be billed, from now on, as known when the machine was requested."""
         if not self.spend:
             return math.inf
         return float(self.spend["seconds"]) - age_by_date(datetime.fromisoformat(self.spend["as_of"]), _now())
 
     @property
     def options(self) -> dict[str, str]:
-        """What the agent is started with."""
+        """The arguments of the agent."""
         return {"--store": self.store, "--orders": self.orders, **self.arguments}
 
+    @property
+    def number(self) -> int:
+        """Of its attempt. A machine never returns to an earlier one: someone with write access to the store cannot
+        decrypt a message, but can restore an old one."""
+        return layout.node_with(self.orders)[1]
+
     def newest(self, store: Store) -> Tenancy:
-        """This one with what the machine was given last: orders, and the secrets and the access of its run, which are
-        nowhere on its disk. What was written at the machine's start stays what it opens them with. The same object
-        where there is nothing, or nothing that can be read now."""
+        """With the newest orders, secrets and store token of the machine, which are never on its disk. The variables
+        from the machine's start still decrypt them. Returns the same object where there is nothing new, or nothing
+        readable. Raises NoCipher."""
         key = layout.again(*layout.node_with(self.orders))
         try:
             found = json.loads(unseal(self.variables["STOKER_SEAL"], store.get(key), key))
             given = {"orders": found["orders"], "variables": found["variables"], "spend": found.get("spend") or {}}
             return replace(self, **given, sealed=False)
+        except NoCipher:
+            raise
         except (StokerError, ValueError, KeyError, TypeError):
             return self
 
@@ -94,8 +104,8 @@ Open = Callable[[Tenancy], Store]
 
 
 class Tenant:
-    """`first` is what the machine was made with; what it has been given since is asked for at every boot, and whenever
-    nobody works here."""
+    """`first` is what the machine was created with; newer orders are fetched at every boot and whenever no agent is
+    running."""
 
     def __init__(self, first: Tenancy, open_store: Open, start: Start) -> None:
         self._first = first
@@ -107,16 +117,19 @@ class Tenant:
         self._fuse = TenantFuse(file)
 
     def live(self) -> int:
-        """Stays until somebody removes the machine or its lease is over, and no longer than a short while once nobody
-        works here: the server may want to look at it, or resume here. A machine that is shut down is left to whoever
-        does it."""
+        """Stays until the machine is removed or its lease expires, and only a short while without a run: the server may
+        inspect it, or resume here. A machine that is being shut down is left alone."""
         signal.signal(signal.SIGTERM, _shut_down)
         try:
             newest = self._first_words()
         except ShutDown:
             return 0
+        except NoCipher as error:
+            print(f"{error.message}. {error.hint}. Removing this machine", file=sys.stderr, flush=True)  # noqa: T201
+            self._first.release.carry_out()
+            return 0
         if newest.sealed:
-            print("nothing for this machine in the store: removing it", file=sys.stderr, flush=True)  # noqa: T201
+            print("no orders for this machine in the store: removing it", file=sys.stderr, flush=True)  # noqa: T201
             self._first.release.carry_out()
             return 0
         if why := self._why_not(newest):
@@ -130,14 +143,14 @@ class Tenant:
         except ShutDown:
             end(self._agent, GOING_DOWN)
             return 0
-        why = "nobody works here" if self._lease.left_s > 0 else "the lease of this machine is over: saving"
+        why = "no run on this machine" if self._lease.left_s > 0 else "the lease of this machine has expired: saving"
         print(f"{why}, then removing it", file=sys.stderr, flush=True)  # noqa: T201
         end(self._agent, LEASE_OVER)
         self._first.release.carry_out()
         return 0
 
     def _why_not(self, tenancy: Tenancy) -> str:
-        """Moves in, unless this machine was made again after an eviction and may not continue: why, in words."""
+        """Starts an agent, unless this VM was restored after an eviction and may not continue: returns why."""
         until = time.monotonic() + self._first.idle_s
         while True:
             try:
@@ -145,7 +158,7 @@ class Tenant:
                 break
             except (StokerError, ValueError, KeyError, TypeError) as error:
                 if time.monotonic() >= until:
-                    return f"its store cannot be read ({error})"
+                    return f"could not read its store ({error})"
                 time.sleep(FIRST_EVERY_S)
         if found is None:
             self._move_in(tenancy)
@@ -153,8 +166,8 @@ class Tenant:
             self._move_in(tenancy, found)
         return found.why_not if found else ""
 
-    def _standing(self, tenancy: Tenancy) -> Standing | None:
-        """None where this is the first machine. Orders that are not there yet have been begun by nobody."""
+    def _standing(self, tenancy: Tenancy) -> Inheritance | None:
+        """None where this is the first VM. Nobody has started orders that do not exist yet."""
         store = self._open(tenancy)
         try:
             orders = load(Orders, hear(store, tenancy.orders))
@@ -164,7 +177,7 @@ class Tenant:
         return standing(store, orders, folder) or unreported(store, orders, folder, tenancy.lease_s)
 
     def _first_words(self) -> Tenancy:
-        """Still sealed where they could not be read for as long as the machine may stay without a word."""
+        """Still encrypted where they were unreadable for as long as the machine may stay without contact."""
         store, until = self._open(self._first), time.monotonic() + min(self._first.idle_s, self._first.spend_s)
         while True:
             newest = self._first.newest(store)
@@ -173,17 +186,17 @@ class Tenant:
             time.sleep(FIRST_EVERY_S)
 
     def _guard(self) -> None:
-        """In a thread of its own: no store that does not answer may hold it up. The agent knew of the limit in time, so
-        whatever it still does when the moment has come would cost more than it may."""
+        """In a thread of its own: a store that does not answer must not delay it. The agent knew the limit in time, so
+        whatever it still does now would exceed the budget."""
         while self._fuse.look() > 0 and not (self._fuse.over and self._agent.poll() is not None):
             time.sleep(min(max(self._fuse.look(), 0.0), CHILD_EVERY_S))
-        print("the money of this run is spent: removing the machine", file=sys.stderr, flush=True)  # noqa: T201
+        print("the budget of this run is spent: removing the machine", file=sys.stderr, flush=True)  # noqa: T201
         self._agent.kill()
         self._first.release.carry_out()
         os._exit(0)
 
-    def _move_in(self, tenancy: Tenancy, left: Standing | None = None) -> None:
-        """`left` is what earlier machines of this attempt have left of its money and its lease."""
+    def _move_in(self, tenancy: Tenancy, left: Inheritance | None = None) -> None:
+        """`left` is what earlier VMs of this attempt have left of its budget and its lease."""
         again = left is not None and left.begun
         self._fuse.begin(time.monotonic() + (left.spend_left_s if left and again else tenancy.spend_s))
         self._now = tenancy
@@ -196,22 +209,22 @@ class Tenant:
         )
         self._look_at = 0.0
         self._vacant_since = None
-        self._restart_by: float | None = None  # when a restart that was announced is no longer waited for
+        self._restart_by: float | None = None  # until when to wait for an announced restart
 
     def _wait(self, seconds: float) -> None:
-        """No zombie is left, and the time goes by either way."""
+        """Reaps zombies, and always takes this long."""
         until = time.monotonic() + seconds
         while (left_s := until - time.monotonic()) > 0:
             if self._is_vacant() and time.monotonic() >= self._look_at:
                 self._look_at = time.monotonic() + VACANT_EVERY_S
                 newest = self._first.newest(self._store)
-                if newest.orders != self._now.orders:
+                if newest.number > self._now.number:
                     return self._move_in(newest)
             time.sleep(min(left_s, CHILD_EVERY_S))
         return None
 
     def _is_vacant(self) -> bool:
-        """Nobody works here, nor will be interrupted in a moment."""
+        """No agent is running, nor about to be restarted."""
         code = self._agent.poll()
         if code == RESTARTS and self._restart_by is None:
             self._restart_by = time.monotonic() + RESTART_S
@@ -223,15 +236,14 @@ class Tenant:
 
     @property
     def _idle_left_s(self) -> float:
-        """How long a machine on which nobody works may wait for its server; every lease that it hears of begins this
-        anew."""
+        """How long a machine without a run may wait for its server; every new lease restarts this."""
         if not self._is_vacant() or self._vacant_since is None:
             return math.inf
         return max(self._vacant_since, self._lease.heard_at) + self._first.idle_s - time.monotonic()
 
 
 class ShutDown(Exception):
-    """The machine is going down."""
+    """The machine is shutting down."""
 
 
 def _shut_down(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  # as signal handlers are
@@ -239,7 +251,7 @@ def _shut_down(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  #
 
 
 def end(agent: subprocess.Popen[bytes], why: signal.Signals) -> None:
-    """In good order if it can: the agent commits, uploads and reports when it is told to end."""
+    """Cleanly if possible: the agent commits, uploads and reports on SIGTERM."""
     if agent.poll() is not None:
         return
     agent.send_signal(why)
@@ -254,23 +266,23 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-# How long a node may still stay, by its own steady clock.
+# How long a node may still run, by its own monotonic clock.
 
 
 class LeaseWatch:
-    """A lease that cannot be read runs on: the store being away is no renewal, and no reason to hurry either."""
+    """An unreadable lease keeps running: an unavailable store neither renews nor shortens it."""
 
     def __init__(self, store: Store, key: str, first_s: float, steady: Callable[[], float], number: int = -1) -> None:
-        """`number` is that of a lease of which `first_s` are left: it is not begun again."""
+        """`number` is that of a lease with `first_s` left: it does not start again."""
         self._store = store
         self._key = key
         self._steady = steady
         self._number = number
-        self._until = steady() + first_s  # what the node was started with
+        self._until = steady() + first_s  # from the node's start
         self.heard_at = steady()  # when a new one was last seen
 
     def look(self) -> float:
-        """Reads the lease again, and returns the seconds that are left of it: none, or fewer, when it is over."""
+        """Reads the lease again and returns the remaining seconds: 0 or less when it has expired."""
         try:
             lease = load(Lease, hear(self._store, self._key))
         except (StokerError, ValueError, KeyError, TypeError):

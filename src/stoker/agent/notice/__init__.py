@@ -1,1 +1,1 @@
-"""Why a script is told to save or to end: notices, wishes, targets. No cloud is named."""
+"""Why a script must save or stop: notices, wishes, targets. No cloud is named."""

@@ -1,4 +1,4 @@
-"""The target of `stop_when`: noticed among the points, then brought to a good end."""
+"""The target of `stop_when`: recognised in the metrics, then the script is stopped cleanly."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stoker.agent.notice.stopping import Stopping
-from stoker.agent.processes.ranks import Ranks
-from stoker.agent.shipping.points import Point
+from stoker.agent.processes.ranks import RankProcesses
+from stoker.agent.shipping.points import MetricPoint
 from stoker.model.job.job import Job
 from stoker.model.job.target import Target
 from stoker.model.run.report import Outcome
 
-PATIENCE_S = 30.0  # how long a script may go on after it has reached the target, to save what it has
+PATIENCE_S = 30.0  # how long a script may continue after reaching the target, to save its work
 
 
 class Goal:
-    """Seen by one thread, acted upon by another.
+    """One thread sees points, another acts.
 
-    A script that catches SIGTERM is sent one and left to end by itself. Another one goes on until it reports the metric
-    again: by then it has saved whatever it saves after each report.
+    A script that catches SIGTERM gets one and ends by itself. Any other continues until it reports the metric again: by
+    then it has saved whatever it saves after each report.
     """
 
     def __init__(self, target: Target | None, stop_file: Path, tell: Callable[[str, str], None]) -> None:
@@ -39,9 +39,10 @@ class Goal:
         return self._by is not None
 
     def __str__(self) -> str:
-        return f"`{self._target}` was reached with {self._value:g}"
+        metric = self._target.metric if self._target else ""
+        return f"stopped early: {metric} {self._value:g} met `{self._target}`"
 
-    def see(self, point: Point, source: str) -> None:
+    def see(self, point: MetricPoint, source: str) -> None:
         value = point.values.get(self._target.metric) if self._target else None
         if value is None or self._target is None:
             return
@@ -52,8 +53,8 @@ class Goal:
         elif self._by == (source, point.rank):
             self._again = True
 
-    def act(self, ranks: Ranks, stopping: Stopping) -> None:
-        """To be called often, by the thread that watches the ranks."""
+    def act(self, ranks: RankProcesses, stopping: Stopping) -> None:
+        """Call it often, in the thread that watches the ranks."""
         if self._by is None:
             return
         if not self._told_at:
@@ -66,15 +67,15 @@ class Goal:
             stopping.ask(Outcome.TARGET_REACHED, str(self))
 
 
-# Metrics that the job speaks of, `stop_when` and `retention.best`, and that the script has not reported. Pure.
+# Metrics that the job names in `stop_when` and `retention.best` and that the script has not reported. Pure.
 
-MISSING_AFTER_S = 60.0  # between the first other metric and a word about one that is missing
-SHARE = 0.1  # of the time that the run may take, likewise
+MISSING_AFTER_S = 60.0  # between the first other metric and the warning about a missing one
+SHARE = 0.1  # of the run's time limit, likewise
 _MOST_NAMED = 6
 
 
 class Awaited:
-    """Seen by one thread, asked by another. Warns once for each metric, and knows at the end which never came."""
+    """One thread sees points, another asks. Warns once per metric, and knows at the end which were never reported."""
 
     def __init__(self, job: Job, tell: Callable[[str, str], None], clock: Callable[[], float]) -> None:
         by_field = {
@@ -95,13 +96,13 @@ class Awaited:
         """The script starts now."""
         self._begun = self._clock()
 
-    def see(self, point: Point) -> None:
+    def see(self, point: MetricPoint) -> None:
         if self._awaited and point.values:
             self._names.update(dict.fromkeys(point.values))
             self._first_at = self._clock() if self._first_at is None else self._first_at
 
     def act(self) -> None:
-        """To be called often."""
+        """Call it often."""
         if not self._awaited or len(self._warned) == len(self._awaited):
             return
         names = list(self._names)
@@ -119,15 +120,15 @@ class Awaited:
         return "; ".join(self._words(one, names) for one in self._awaited if one not in self._names)
 
     def _words(self, metric: str, names: list[str]) -> str:
-        said = f"`{self._awaited[metric]}` has not seen the metric `{metric}`"
+        said = f"the script has not reported the metric `{metric}` of `{self._awaited[metric]}`"
         if near := _nearest(metric, names):
             return f"{said}; did you mean `{near}`?"
         known = ", ".join(f"`{name}`" for name in names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
-        return f"{said}; seen: {known}" if names else f"{said}, nor any other"
+        return f"{said}; reported: {known}" if names else f"{said}, nor any other"
 
 
 def _nearest(metric: str, names: list[str]) -> str:
-    """What was probably meant: nearly the same name, or one of the same words."""
+    """What was probably meant: nearly the same name, or one with the same words."""
     plain = {name.lower().replace("/", "_").replace("-", "_"): name for name in names}
     found = difflib.get_close_matches(metric.lower().replace("/", "_").replace("-", "_"), plain, n=1, cutoff=0.6)
     return plain[found[0]] if found else ""

@@ -1,4 +1,4 @@
-"""What a notice turns into: the file scripts look for, SIGTERM for those that catch it, and a last commit in time."""
+"""What happens on an eviction notice: the notice file, SIGTERM for scripts that catch it, and a last commit in time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 
 from stoker.agent.checkpoints.keeper import Keeper
 from stoker.agent.machine.machine import NodeFolder
-from stoker.agent.processes.family import Priority
-from stoker.agent.processes.ranks import Ranks
+from stoker.agent.processes.family import CpuPriority
+from stoker.agent.processes.ranks import RankProcesses
 from stoker.model.node.orders import Notice
 
-LEAST_RESERVE_S = 1.5  # kept free at the end of a notice, whatever commits have taken so far
+LEAST_RESERVE_S = 1.5  # reserved at the end of a notice, whatever commits have taken so far
 MOST_RESERVE = 0.5  # of the notice
-CAUTION = 1.5  # how much longer than the first time a script may take to come to its next step and save
-WENT_ON_S = 600.0  # a script that runs for so long after a notice was withdrawn has not heeded it
+CAUTION = 1.5  # how much longer than the first time a script may take to reach its next step and save
+WENT_ON_S = 600.0  # a script that still runs so long after a notice was withdrawn has ignored it
 
 SAVED, SAVED_AGAIN = "the script saved", "the script saved again"
 
@@ -27,11 +27,11 @@ Tell = Callable[[str, str], None]
 
 
 class Noticing:
-    """`see` is for the thread that hears of notices; everything else is the main thread's.
+    """`see` is for the thread that receives notices; everything else is for the main thread.
 
-    Why a script that was told to end has ended cannot be seen: its exit code is 0 either way. One that says that it has
-    finished, after it was told, has; of any other it is supposed that it heeded the notice, since to ask it once more
-    costs little, and to take half a training for a whole one costs the training.
+    Why a script has ended after SIGTERM is not visible: its exit code is 0 either way. One that creates
+    `$STOKER_FINISHED` afterwards has finished. Any other is assumed to have stopped because of the notice: restarting
+    it to check costs little, and mistaking half a training for a whole one costs the training.
     """
 
     def __init__(
@@ -39,32 +39,32 @@ class Noticing:
         folder: NodeFolder,
         keeper: Keeper,
         tell: Tell,
-        priority: Priority | None = None,
+        priority: CpuPriority | None = None,
         hasten: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """`hasten` tells others that the end is near, or that it is not."""
+        """`hasten` tells others that the eviction is near, or no longer."""
         self._file = folder.notice
         self._saved = folder.notice_saved
         self._finished = folder.finished
         self._keeper = keeper
-        self._priority = priority or Priority()
+        self._priority = priority or CpuPriority()
         self._tell = tell
         self._hasten = hasten
         self._announced: Notice | None = None
         self._current: Notice | None = None
         self._since = 0.0
         self._until = 0.0
-        self._parts: dict[str, float] = {}  # what has happened since, after how many seconds
+        self._parts: dict[str, float] = {}  # what has happened since, with seconds after the notice
         self._last = False  # the script was asked for its last save
         self._withdrawn_at = math.inf
-        self.idle_since: float | None = None  # the script has made its last save, and waits for its end
-        self.told = False  # some script was asked to end because of a notice, and may be about to
+        self.idle_since: float | None = None  # the script has made its last save, and waits for the shutdown
+        self.told = False  # some script got SIGTERM because of a notice, and may be about to end
 
     def see(self, notice: Notice | None) -> None:
         self._announced = notice
 
-    def act(self, ranks: Ranks) -> None:
-        """Called again and again while the ranks run."""
+    def act(self, ranks: RankProcesses) -> None:
+        """Called repeatedly while the ranks run."""
         announced = self._announced
         if announced != self._current:
             self._withdrawn(ranks) if announced is None else self._begin(announced)
@@ -76,36 +76,36 @@ class Noticing:
 
     @property
     def finished(self) -> bool:
-        """The script has said so, behind the last time it was told to end."""
+        """The script has created `$STOKER_FINISHED` since the last SIGTERM."""
         return self._finished.exists()
 
     def ended(self) -> None:
-        """The script has, whatever ended it."""
+        """The script has ended, for any reason."""
         self._note("the script ended")
 
     def conclude(self) -> None:
-        """Says how long each part took, once everything is safe."""
+        """Reports how long each part took, once everything is saved."""
         if not self._current:
             return
         if self._keeper.last and self._keeper.last_at > self._since:
-            self._parts[f"checkpoint {self._keeper.last.number} was safe"] = self._keeper.last_at - self._since
+            self._parts[f"checkpoint {self._keeper.last.number} was saved"] = self._keeper.last_at - self._since
         parts = "; ".join(f"{what} after {seconds:.2f} s" for what, seconds in self._parts.items())
         self._tell("notice-done", f"of {self._current.seconds:g} s notice: {parts}")
 
     def _begin(self, notice: Notice) -> None:
-        """The time left is reckoned once by this node's clock, then steadily: a clock that is set costs no save."""
+        """Uses this node's wall clock once, then the monotonic one: setting the clock loses no save."""
         late_s = min(max((datetime.now(UTC) - notice.at).total_seconds(), 0.0), notice.seconds)
         self._current, self._since, self._parts = notice, time.monotonic(), {}
         self.idle_since = None
         self._until = self._since + notice.seconds - late_s
-        self._last = self._left_s <= 2 * self._reserve_s(notice)  # not long enough for two saves
+        self._last = self._left_s <= 2 * self._reserve_s(notice)  # too short for two saves
         how = self._write(notice)
-        self._tell("notice", f"notice of eviction in {notice.seconds - late_s:.1f} s{how}")
+        self._tell("notice", f"eviction notice: {notice.seconds - late_s:.1f} s left{how}")
         self._priority.raise_()
         self._keeper.insure()
 
     def _write(self, notice: Notice) -> str:
-        """What there is to say about it: nothing, unless it failed. The script goes on all the same."""
+        """An error as text; empty where it worked. The script continues in any case."""
         words = {"kind": "evict", "at": notice.at.timestamp(), "deadline": notice.deadline.timestamp()}
         if self._last:
             words["last"] = True
@@ -115,14 +115,14 @@ class Noticing:
             part.write_text(json.dumps(words))
             part.replace(self._file)
         except OSError as error:
-            return f"; the script cannot be told by a file: {error.strerror}"
+            return f"; could not write the notice file: {error.strerror}"
         return ""
 
-    def _go_on(self, notice: Notice, ranks: Ranks) -> None:
-        if listeners := ranks.listeners():  # also those that come to listen only now
+    def _go_on(self, notice: Notice, ranks: RankProcesses) -> None:
+        if listeners := ranks.listeners():  # including those that installed a handler only now
             self.told = True
             with suppress(OSError):
-                self._finished.unlink(missing_ok=True)  # it may end in the middle of what comes behind its training
+                self._finished.unlink(missing_ok=True)  # it may be stopped in the middle of what follows its training
             ranks.tell(listeners)
             self._note("the script was sent SIGTERM")
             self._tell("notice-told", "the script was sent SIGTERM, which it catches")
@@ -136,7 +136,7 @@ class Noticing:
             self._hasten(True)
 
     def _hear_of_saves(self) -> None:
-        """There are two where the notice is long enough: one at once, and one behind which nothing more is done."""
+        """There are two where the notice is long enough: one at once, and a final one."""
         what = SAVED_AGAIN if SAVED in self._parts else SAVED
         if what in self._parts or not self._saved.exists():
             return
@@ -151,7 +151,7 @@ class Noticing:
     def _left_s(self) -> float:
         return self._until - time.monotonic()
 
-    def _withdrawn(self, ranks: Ranks) -> None:
+    def _withdrawn(self, ranks: RankProcesses) -> None:
         self._current, self._withdrawn_at, self.idle_since = None, time.monotonic(), None
         self._keeper.calm()
         self._priority.restore()
@@ -160,14 +160,14 @@ class Noticing:
         for file in (self._file, self._saved):
             with suppress(OSError):
                 file.unlink(missing_ok=True)
-        self._tell("notice-withdrawn", "the notice was withdrawn: the script goes on")
+        self._tell("notice-withdrawn", "the notice was withdrawn: the script continues")
 
     def _note(self, what: str) -> None:
         if self._current:
             self._parts[what] = time.monotonic() - self._since
 
     def _reserve_s(self, notice: Notice) -> float:
-        """Twice what a commit has taken, within reason."""
+        """Twice the duration of a commit, within limits."""
         return min(max(2 * self._keeper.longest_s, LEAST_RESERVE_S), notice.seconds * MOST_RESERVE)
 
     def _step(self) -> str:
@@ -177,11 +177,11 @@ class Noticing:
         return ""
 
 
-# Notices from several places as one: the server may give one as a drill, and the machine itself may be told.
+# Notices from several sources: the server may send one as a drill, and the cloud may send one to the VM itself.
 
 
 class NoticeBoard:
-    """Whoever hears of notices posts here, from any thread. The one with the nearest deadline counts."""
+    """Any thread may post a notice. The one with the nearest deadline counts."""
 
     def __init__(self, see: Callable[[Notice | None], None]) -> None:
         self._see = see

@@ -1,4 +1,4 @@
-"""Why an attempt is to end before its script does: asked for from any thread, heeded by the one that runs the ranks."""
+"""Why an attempt must end before its script does: requested by any thread, handled by the one that runs the ranks."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.pacing import pacing
 
-# What a tenant tells its agent: neither is the script's doing.
+# Signals of the tenant to its agent: neither is caused by the script.
 LEASE_OVER, GOING_DOWN = signal.SIGUSR1, signal.SIGUSR2
 _LEAVING = {
-    LEASE_OVER: ("the lease of its machine was over: the server had not been heard of", False),
+    LEASE_OVER: ("the lease of its machine expired: no contact to the server", False),
     GOING_DOWN: ("its machine was shut down", True),
 }
 
-EAGER_S, EAGER_EVERY_S = 30.0, 0.5  # how long, and how often, a node that may not cost much is all ears
+EAGER_S, EAGER_EVERY_S = 30.0, 0.5  # how long, and how often, a node with a tight budget looks for wishes
 
 
 class Stopped(Exception):
-    """Raised where preparing was interrupted. `Stopping` knows why."""
+    """Raised where preparation was interrupted. `Stopping` knows why."""
 
 
 class NeedsRestart(Stopped):
-    """Of the machine, and nothing else is missing."""
+    """The machine requires a restart, and nothing else is missing."""
 
 
 class Stopping:
-    """The first reason counts. Waiting ends early for a reason, and for every signal, such as a child's end."""
+    """The first reason counts. A wait ends early for a reason, and for every signal, such as the exit of a child."""
 
     def __init__(self) -> None:
         self.outcome: Outcome | None = None
         self.message = ""
-        self.stays = False  # the machine is restarted, and will be there for the next attempt
+        self.stays = False  # the machine is restarted, and will be available to the next attempt
         self._lock = threading.Lock()
         self._wakes, self._wake = os.pipe()
         for fd in (self._wakes, self._wake):
@@ -69,7 +69,7 @@ class Stopping:
             os.read(self._wakes, 4096)
 
     def heed_signals(self) -> None:
-        """Termination of the agent ends the attempt in good order. Only from the main thread.
+        """SIGTERM to the agent ends the attempt cleanly. Only from the main thread.
 
         Handlers in place of SIG_IGN also make sure that no rank inherits an ignored signal.
         """
@@ -84,7 +84,7 @@ class Stopping:
 
     def _terminated(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # as signal handlers are
         if self.outcome is None:  # no lock: the handler may interrupt its holder
-            self.message = f"the agent was told to end ({signal.Signals(number).name})"
+            self.message = f"the agent was stopped ({signal.Signals(number).name})"
             self.outcome = Outcome.CANCELLED
 
     def _leaving(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # as signal handlers are
@@ -94,7 +94,7 @@ class Stopping:
 
 
 class WishWatch:
-    """A thread that looks for the server's wishes."""
+    """A thread that polls the server's wishes."""
 
     def __init__(
         self,
@@ -109,8 +109,8 @@ class WishWatch:
         self._heed = heed
         self._visits = visits
         self._spend = spend
-        self._read_at = time.monotonic()  # when the last look began that got an answer: before that there was nothing
-        self._key = layout.wishes(orders.run_id, orders.attempt)
+        self._read_at = time.monotonic()  # start of the last look with an answer: nothing existed before
+        self._key = layout.wishes(orders.run_id, orders.attempt, orders.node)
         self._eager_until = time.monotonic() + EAGER_S if orders.fuse else 0.0
         self._stopping = stopping
         self._done = threading.Event()
@@ -124,21 +124,23 @@ class WishWatch:
 
     def _run(self) -> None:
         while not self._done.wait(self._pause_s):
-            with suppress(StokerError, ValueError, KeyError, TypeError):  # forged, absent or out of reach: go on
+            with suppress(StokerError, ValueError, KeyError, TypeError):  # forged, absent or unreachable: continue
                 began, before = time.monotonic(), self._read_at
                 wishes = self._read()
                 self._read_at = began
-                # What was not there at the last look is not older than that: no two clocks are compared.
+                # What did not exist at the last look is not older than that: no two clocks are compared.
                 self._spend(wishes.fuse, began - before)
                 self._heed(wishes.notice)
                 self._visits(wishes.visits)
+                if wishes.broken:
+                    self._stopping.ask(Outcome.PEER_ENDED, wishes.broken)
                 if wishes.wish is Wish.CANCEL:
                     self._stopping.ask(Outcome.CANCELLED, wishes.reason or "the run was cancelled")
                     return
 
     @property
     def _pause_s(self) -> float:
-        """Short at first where the node has a fuse: what the server then says of it is the fresher for that."""
+        """Short at first where the node has a budget limit: its figures are then more recent."""
         usual_s = pacing(self._store).wishes_s
         return min(usual_s, EAGER_EVERY_S) if time.monotonic() < self._eager_until else usual_s
 
@@ -150,10 +152,10 @@ class WishWatch:
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
-    """Wakes whoever waits."""
+    """Wakes up waiting threads."""
 
 
-# What the server says to a node: over a network only what it has signed counts, since others may write there.
+# Messages of the server to a node: over a network only signed ones count, since others may write there.
 
 
 @runtime_checkable
@@ -162,5 +164,5 @@ class Hearing(Protocol):
 
 
 def hear(store: Store, key: str) -> bytes:
-    """Raises what the store raises, and Corrupt where somebody else has written it."""
+    """Raises errors of the store, and Corrupt where another writer has forged it."""
     return store.heard(key) if isinstance(store, Hearing) else store.get(key)

@@ -1,1 +1,1 @@
-"""The processes of a node: what they are started with, watched by and ended by. No store."""
+"""The processes of a node: how they are started, watched and stopped. No store."""

@@ -1,4 +1,4 @@
-"""The processes of this machine: which belong to a node, and ending them all."""
+"""The processes of this machine: which belong to a node, and how to stop them all."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-MARK = "STOKER_NODE_KEY"  # in the environment of every process of a node, and so of their children
+MARK = "STOKER_NODE_KEY"  # in the environment of every process of a node, and so of its children
 _PROC = Path("/proc")
 _WITHIN_S = 10.0  # for the kernel to end a process after SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class FamilyProcess:
     pid: int
     parent: int
     group: int
@@ -27,10 +27,10 @@ class Process:
 
 
 def adopt_orphans() -> bool:
-    """Daemons that ranks leave behind become children of this process. Linux only; False elsewhere."""
+    """Orphaned processes of ranks become children of this process. Linux only; False elsewhere."""
     if sys.platform != "linux":
         return False
-    import ctypes  # here, because it is slow to import and other systems have no use for it
+    import ctypes  # here, because it is slow to import and only Linux needs it
 
     return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
@@ -38,15 +38,15 @@ def adopt_orphans() -> bool:
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def belonging_to(key: str, root: int | None = None, spared: Collection[int] = ()) -> list[Process]:
+def belonging_to(key: str, root: int | None = None, spared: Collection[int] = ()) -> list[FamilyProcess]:
     """Every process that carries the key's mark or descends from one that does, or from `root`; never this one."""
     alive = look(key)
-    children: dict[int, list[Process]] = {}
+    children: dict[int, list[FamilyProcess]] = {}
     for process in alive:
         children.setdefault(process.parent, []).append(process)
     spared = {*spared, *_ancestors(alive)}
     waiting = [process for process in alive if process.marked or process.parent == root]
-    found: dict[int, Process] = {}
+    found: dict[int, FamilyProcess] = {}
     while waiting:
         process = waiting.pop()
         if process.pid not in found and process.pid not in spared:
@@ -63,11 +63,11 @@ def end_all(
     asked_groups: Collection[int] = (),
     gentle_s: float = 0.0,
 ) -> int:
-    """Ends every process of a node, and returns how many there were. With `gentle_s` they are asked first, except for
-    `asked_groups`, which have been.
+    """Stops every process of a node, and returns how many there were. With `gentle_s` they get SIGTERM first, except
+    for `asked_groups`, which already did.
 
-    Repeats until none is found, because a process may fork while it is being killed. Bounded, for there are processes
-    that the kernel cannot end yet, as in a hanging file system.
+    Repeats until none is found, because a process may fork while it is being killed. Bounded, because some processes
+    cannot be killed yet, for example in a hanging file system.
     """
     start = time.monotonic()
     seen: set[int] = set()
@@ -92,7 +92,7 @@ def send(signal_number: int, pids: Iterable[int]) -> None:
 
 
 def reap() -> dict[int, int]:
-    """Exit statuses of children that have ended, by pid. Raises nothing when there are no children."""
+    """Exit statuses of children that have exited, by pid. Raises nothing when there are no children."""
     ended: dict[int, int] = {}
     with suppress(ChildProcessError):
         while True:
@@ -113,7 +113,7 @@ def has_children() -> bool:
 
 
 def catches(pid: int, signal_number: int) -> bool:
-    """Whether the process has a handler for the signal. False where the system does not tell."""
+    """Whether the process has a handler for the signal. False where the system does not report it."""
     try:
         status = (_PROC / str(pid) / "status").read_text()
     except OSError:
@@ -123,9 +123,9 @@ def catches(pid: int, signal_number: int) -> bool:
 
 
 def heads(roots: Iterable[int], launchers: Iterable[int]) -> list[int]:
-    """The scripts themselves: what `roots` have become or started, past shells and launchers, but not their workers.
+    """The scripts themselves: what `roots` have become or started, below shells and launchers, but not their workers.
 
-    Signals for scripts go here alone. A worker of a data loader, or a launcher, would end the training instead.
+    Signals for scripts go only to these. Sent to a data loader worker or a launcher, they would end the training.
     """
     alive = {process.pid: process for process in look("")}
     waiting, found = [alive[pid] for pid in roots if pid in alive], []
@@ -141,12 +141,12 @@ def heads(roots: Iterable[int], launchers: Iterable[int]) -> list[int]:
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
 
 
-def look(key: str) -> list[Process]:
-    """Every living process that this user may see."""
+def look(key: str) -> list[FamilyProcess]:
+    """Every live process that this user may see."""
     return _look_in_proc(key) if (_PROC / "self" / "stat").exists() else _look_with_ps(key)
 
 
-def _look_in_proc(key: str) -> list[Process]:
+def _look_in_proc(key: str) -> list[FamilyProcess]:
     mark = f"{MARK}={key}".encode()
     found = []
     for name in os.listdir(_PROC):  # noqa: PTH208  # thousands of them
@@ -156,7 +156,7 @@ def _look_in_proc(key: str) -> list[Process]:
                 comm, _, rest = stat.partition("(")[2].rpartition(") ")  # the name may hold anything
                 state, parent, group = rest.split(maxsplit=3)[:3]
                 if state not in "ZX":
-                    found.append(Process(int(name), int(parent), int(group), comm, _has_mark(name, mark)))
+                    found.append(FamilyProcess(int(name), int(parent), int(group), comm, _has_mark(name, mark)))
     return found
 
 
@@ -167,9 +167,9 @@ def _has_mark(pid: str, mark: bytes) -> bool:
         return False
 
 
-def _look_with_ps(key: str) -> list[Process]:
-    """`-E` shows the environment after the command, of this user's processes."""
-    import subprocess  # here, because it is slow to import and Linux has no use for it
+def _look_with_ps(key: str) -> list[FamilyProcess]:
+    """`-E` shows the environment after the command, for this user's processes."""
+    import subprocess  # here, because it is slow to import and Linux does not need it
 
     columns = ["ps", "-axwwE", "-o", "pid=,ppid=,pgid=,stat=,command="]
     found = []
@@ -177,12 +177,12 @@ def _look_with_ps(key: str) -> list[Process]:
         pid, parent, group, state, *command = line.split()
         if not state.startswith("Z"):
             name = command[0].rpartition("/")[2] if command else ""
-            found.append(Process(int(pid), int(parent), int(group), name, f"{MARK}={key}" in command))
+            found.append(FamilyProcess(int(pid), int(parent), int(group), name, f"{MARK}={key}" in command))
     return found
 
 
-def _ancestors(alive: list[Process]) -> set[int]:
-    """This process and those it came from: a run started from inside a run must not end itself."""
+def _ancestors(alive: list[FamilyProcess]) -> set[int]:
+    """This process and its ancestors: a run started from inside a run must not kill itself."""
     parents = {process.pid: process.parent for process in alive}
     line = {os.getpid()}
     pid = os.getpid()
@@ -191,32 +191,32 @@ def _ancestors(alive: list[Process]) -> set[int]:
     return line
 
 
-# Waiting for something to read.
+# Waiting for input.
 
 
 def readable(fds: Iterable[int], seconds: float) -> list[int]:
-    """Those that can be read within so long. Not by `select`, which knows the first 1,024 files of a process only: the
-    agent may hold thousands open."""
+    """Those that become readable in time. Not by `select`, which supports only file descriptors below 1,024: the agent
+    may hold thousands open."""
     waiting = select.poll()
     for fd in fds:
         waiting.register(fd, select.POLLIN)
     return [fd for fd, _ in waiting.poll(seconds * 1000)]
 
 
-# Who gets the processors first while a node is about to go: the agent, which has seconds, and needs little of them.
+# CPU priority before an eviction: the agent has seconds, and needs little CPU.
 #
-# A script may run far more threads than its node has processors, and an agent among them gets one share of many. Only a
-# privileged agent, as those of a cloud's machines are, may go first; any other one keeps its share.
+# A script may run far more threads than its node has CPUs, and an agent among them gets one share of many. Only a
+# privileged agent, such as that of a cloud VM, may raise its priority; any other keeps its share.
 
-AHEAD = -15  # as `nice` counts
+AHEAD = -15  # a `nice` value
 _SELF = Path("/proc/self")
 
 
-class Priority:
-    """Of all threads of this process: each one may hold what another waits for. The script keeps its own."""
+class CpuPriority:
+    """Of all threads of this process: each may hold a lock that another needs. The script keeps its own priority."""
 
     def __init__(self) -> None:
-        self._usual: int | None = None  # while it is ahead
+        self._usual: int | None = None  # while the priority is raised
 
     def raise_(self) -> None:
         if self._usual is None:
@@ -235,7 +235,7 @@ def _set(nice: int) -> None:
     except OSError:  # not Linux
         return
     for thread in threads:
-        with suppress(OSError):  # not allowed, or ended
+        with suppress(OSError):  # not permitted, or exited
             os.setpriority(os.PRIO_PROCESS, thread, nice)
-    with suppress(OSError):  # where the system gives each session its share, threads only count within their own
+    with suppress(OSError):  # with autogroups, priorities count only within a session
         (_SELF / "autogroup").write_text(str(nice))

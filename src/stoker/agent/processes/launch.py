@@ -1,4 +1,4 @@
-"""Which processes a node starts for a job, and what they find in their environment. Pure: nothing is started here."""
+"""Which processes a node starts for a job, and their environment. Pure: nothing is started here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent.attempt.endings import Broken
+from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import MARK
 from stoker.model.job.checkpointpaths import DEFAULT, is_folder
@@ -17,17 +17,17 @@ from stoker.model.job.commandline import with_notebooks, with_resume
 from stoker.model.job.job import NEWEST, Job, Launcher, substitute
 from stoker.model.node.orders import Orders, Terminal
 
-# What a rank inherits of the agent's own variables: these, those that begin so, and those that end so.
+# Which of the agent's own variables a rank inherits: these, and those with these prefixes and suffixes.
 _INHERITED = " PATH HOME USER LOGNAME SHELL LANG TZ TMPDIR TERM LD_LIBRARY_PATH REQUESTS_CA_BUNDLE CURL_CA_BUNDLE "
 _BEGINNINGS = ("LC_", "SSL_CERT_", "PIP_", "UV_", "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "DYLD_", "XDG_")
 _ENDINGS = ("_proxy", "_PROXY")
 _SHELL = "/bin/sh"
-_HOOK = "stoker/checkpoint/exact/startup"  # in the packed agent: what `exact: true` puts into the script's process
+_HOOK = "stoker/checkpoint/exact/startup"  # in the packed agent: what `exact: true` loads in the script's process
 
 
 @dataclass(frozen=True, slots=True)
 class RankCommand:
-    """One process to start. `launches` says that it starts the ranks itself, and ends them when it is told to stop."""
+    """One process to start. `launches`: it starts the ranks itself, and stops them when it is stopped."""
 
     rank: int
     argv: tuple[str, ...]
@@ -37,14 +37,14 @@ class RankCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the ranks run: what launching has to know of the node."""
+class Workplace:
+    """Where the ranks run: what launching needs to know about the node."""
 
     folder: NodeFolder
     python: str
-    bin: str  # goes first in PATH; empty: PATH is right as it is
+    bin: str  # first in PATH; empty: PATH is unchanged
     venv: str  # empty: none
-    imports: str  # a folder that scripts import from besides; empty: none
+    imports: str  # an additional folder that scripts import from; empty: none
     library: Path  # the packed agent, from which a script can import stoker
     variables: Mapping[str, str]  # the agent's own
     processes: int  # ranks on this node
@@ -52,7 +52,7 @@ class Place:
     newest: str = ""  # what to resume from, in the working directory; empty: nothing was restored
 
 
-def commands(orders: Orders, place: Place) -> list[RankCommand]:
+def commands(orders: Orders, place: Workplace) -> list[RankCommand]:
     """The processes of this node, in the order of their ranks."""
     shell = (_SHELL, "-c", command_line(orders, place.folder, place.newest))
     env = environment(orders, place)
@@ -61,7 +61,7 @@ def commands(orders: Orders, place: Place) -> list[RankCommand]:
     if launcher:
         return [RankCommand(first, launcher(orders, place, shell), {**_MPI_AS_ROOT, **env}, launches=True)]
     if place.processes * orders.nodes == 1:
-        # Scripts and frameworks take any of these variables as a sign of distributed training, and would start it.
+        # Scripts and frameworks treat any of these variables as a sign of distributed training, and would start it.
         return [RankCommand(0, shell, env, terminal=orders.terminal)]
     return [
         RankCommand(first + local, shell, {**_rendezvous(orders, place, local), **env})  # the job's own variables win
@@ -69,7 +69,7 @@ def commands(orders: Orders, place: Place) -> list[RankCommand]:
     ]
 
 
-def _rendezvous(orders: Orders, place: Place, local: int) -> dict[str, str]:
+def _rendezvous(orders: Orders, place: Workplace, local: int) -> dict[str, str]:
     return {
         "RANK": str(place.processes * orders.node + local),
         "WORLD_SIZE": str(place.processes * orders.nodes),
@@ -82,7 +82,7 @@ def _rendezvous(orders: Orders, place: Place, local: int) -> dict[str, str]:
 
 
 def command_line(orders: Orders, folder: NodeFolder, newest: str = "") -> str:
-    """The job's command with our references filled in, ready for a shell; with the arguments of `resume` where there is
+    """The job's command with our references filled in, ready for a shell; with the arguments of `resume` if there is
     something to resume from."""
     values = {
         "outputs": folder.work / orders.job.outputs,
@@ -99,7 +99,7 @@ def command_line(orders: Orders, folder: NodeFolder, newest: str = "") -> str:
     return f"exec {line.strip()}" if single else line
 
 
-# A single command takes the place of its shell: so signals and exit codes are its own. Any other line is left as it is.
+# A single command replaces its shell, so that signals and exit codes are its own. Any other line is unchanged.
 _OPERATORS = frozenset(";&|<>()`\n")
 _NOT_IN_NAMES = frozenset("=!{}$'\"\\*?[]~#%^")
 _SHELL_WORDS = (
@@ -113,8 +113,8 @@ def _is_inherited(name: str) -> bool:
     return f" {name} " in _INHERITED or name.startswith(_BEGINNINGS) or name.endswith(_ENDINGS)
 
 
-def environment(orders: Orders, place: Place) -> dict[str, str]:
-    """What every rank of this node finds in its environment, but for its own number."""
+def environment(orders: Orders, place: Workplace) -> dict[str, str]:
+    """The environment of every rank of this node, except for its own number."""
     env = {name: value for name, value in place.variables.items() if _is_inherited(name)}
     job = orders.job
     env |= {"PYTHONUNBUFFERED": "1", "PATH": path(place)}
@@ -142,43 +142,43 @@ def environment(orders: Orders, place: Place) -> dict[str, str]:
     if job.secrets:
         env["STOKER_SECRETS"] = " ".join(job.secrets)
     given = job.env.get("PYTHONPATH") or place.variables.get("PYTHONPATH", "")
-    # First, so that its `sitecustomize` is found before any other; it lets the other run behind it.
+    # First, so that its `sitecustomize` is found before any other, which it then runs.
     hook = str(place.library / _HOOK) if job.exact else ""
     env["PYTHONPATH"] = os.pathsep.join(part for part in (hook, given, place.imports, str(place.library)) if part)
     return env
 
 
-def path(place: Place) -> str:
+def path(place: Workplace) -> str:
     rest = place.variables.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
     return f"{place.bin}:{rest}" if place.bin else rest
 
 
 def _checkpoints(orders: Orders) -> str:
-    """The folder that `${checkpoints}` stands for: the first that is named, where one is."""
+    """The value of `${checkpoints}`: the first named folder, if any."""
     return next((one.rstrip("/") for one in orders.job.checkpoints if is_folder(one)), DEFAULT)
 
 
-def _torchrun(orders: Orders, place: Place, shell: tuple[str, ...]) -> tuple[str, ...]:
+def _torchrun(orders: Orders, place: Workplace, shell: tuple[str, ...]) -> tuple[str, ...]:
     nodes = ("--nnodes", str(orders.nodes), "--node-rank", str(orders.node))
     meeting = ("--master-addr", orders.master_address, "--master-port", str(place.port))
     count = ("--nproc-per-node", str(place.processes))
     return (place.python, "-m", "torch.distributed.run", *count, *nodes, *meeting, "--no-python", *shell)
 
 
-def _mpi(orders: Orders, place: Place, shell: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001  # as its sibling
+def _mpi(orders: Orders, place: Workplace, shell: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001  # as its sibling
     return ("mpirun", "-np", str(place.processes), *shell)
 
 
-# Open MPI refuses to be run by root, which agents in containers and on fresh machines are.
+# Open MPI refuses to run as root, which agents in containers and on new VMs are.
 _MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 _LAUNCHERS = {Launcher.TORCHRUN: _torchrun, Launcher.MPI: _mpi}
 
 
-# The port at which ranks meet.
+# The rendezvous port of the ranks.
 
 
 def meeting_port(orders: Orders, processes: int) -> int:
-    """A free one on a single node. Several nodes cannot ask each other: theirs follows from the attempt."""
+    """A free one on a single node. Several nodes cannot agree on one: theirs is derived from the attempt."""
     if orders.nodes == 1 and processes > 1:
         import socket  # here, because it is slow to import and most runs have one rank
 
@@ -189,16 +189,16 @@ def meeting_port(orders: Orders, processes: int) -> int:
     return 20000 + zlib.crc32(f"{orders.run_id}/{orders.attempt}".encode()) % 12000
 
 
-# Puts inputs where a script expects them: in its working directory or beside it, as links to where they are.
+# Links inputs to where a script expects them: in its working directory or next to it.
 
 
 def levels_above(job: Job) -> int:
-    """How far above the working directory the highest place is that an input appears at."""
+    """How many levels above the working directory the highest input is."""
     return max((use.at.split("/").count("..") for use in job.data.values() if use.at), default=0)
 
 
 def place_inputs(work: Path, orders: Orders) -> None:
-    """A folder of the code that is there already keeps its files, and gets those of the input beside them.
+    """An existing folder of the code keeps its files, and gets those of the input in addition.
 
     Raises Broken where a file is in the way.
     """
@@ -209,7 +209,8 @@ def place_inputs(work: Path, orders: Orders) -> None:
 
 
 def chosen(job: Job, places: Mapping[str, str]) -> dict[str, str]:
-    """Where each input is: its folder, or the one file in it that the job names. Raises Broken where there is none."""
+    """Where each input is: its folder, or the file in it that the job names. Raises Broken where that does not
+    exist."""
     found = dict(places)
     for name, place_inputs in places.items():
         use = job.data.get(name)
@@ -217,7 +218,7 @@ def chosen(job: Job, places: Mapping[str, str]) -> dict[str, str]:
             found[name] = str(Path(place_inputs, use.file))
             if not Path(found[name]).is_file():
                 what = f"`{use.dataset}` has no file `{use.file}`, which `data.{name}.file` names"
-                raise Broken(what, f"see what it has with `stoker data show {use.dataset}`")
+                raise AttemptBroken(what, f"list its files with `stoker data show {use.dataset}`")
     return found
 
 
@@ -228,9 +229,9 @@ def _link(at: Path, source: Path, shown: str) -> None:
                 _link(at / entry.name, entry, f"{shown}/{entry.name}")
         return
     if at.is_symlink() or at.exists():
-        raise Broken(f"`at: {shown}` cannot be made: there is a file of that name in the code", "choose another path")
+        raise AttemptBroken(f"`at: {shown}` cannot be created: the code has a file of that name", "choose another path")
     try:
         at.parent.mkdir(parents=True, exist_ok=True)
         at.symlink_to(source, target_is_directory=source.is_dir())
     except OSError as error:
-        raise Broken(f"`at: {shown}` cannot be made: {error.strerror}", "choose another path") from error
+        raise AttemptBroken(f"`at: {shown}` cannot be created: {error.strerror}", "choose another path") from error

@@ -1,4 +1,4 @@
-"""What is left of a node whose agent was killed: processes without a parent, lines that were not shipped, files."""
+"""Cleans up after a killed agent: orphaned processes, log lines that were not uploaded, files."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from stoker.model.node.orders import Orders
 from stoker.model.wire import load
 from stoker.stores import Store
 from stoker.stores.folder.store import FolderStore
-from stoker.stores.sealed import unverified
+from stoker.stores.sealed.signing import unverified
 
 UNSHIPPED = 3  # the exit code
 AGENT_S = 5.0  # for the kernel to end an agent after SIGKILL
-SPOOLERS_S = 1.0  # for what was printed last to get into the spool, once nobody prints
+SPOOLERS_S = 1.0  # for the last output to reach the spool
 
 
 def end(folder: NodeFolder, key: str, variables: Mapping[str, str]) -> int:
-    """Ends every process of the node, ships what they printed, and clears the folder. 1 if some processes remain, and
-    `UNSHIPPED` if the store is out of reach: then what they printed is kept, and this is to be repeated.
+    """Stops every process of the node, uploads their output, and clears the folder. 1 if some processes remain, and
+    `UNSHIPPED` if the store is unreachable: then the output is kept, and the call must be repeated.
 
-    Harmless when there is nothing left, and when the agent lives after all: then nothing but processes is touched.
+    Harmless when there is nothing left, and when the agent is alive after all: then only processes are touched.
     """
     _end_agent(folder)
     end_all(key)
@@ -41,24 +41,24 @@ def end(folder: NodeFolder, key: str, variables: Mapping[str, str]) -> int:
             except StoreUnavailable:
                 return UNSHIPPED
             except (StokerError, OSError, ValueError, KeyError, TypeError):
-                pass  # as much as there is
+                pass  # best effort
             folder.clear()
             folder.access.unlink(missing_ok=True)
     return 1 if belonging_to(key) else 0
 
 
 def release_data(folder: NodeFolder) -> None:
-    """Whatever is still mounted goes, and the cache may remove what the node used."""
+    """Unmounts everything, and allows the cache to evict what the node used."""
     if folder.data.is_symlink():
-        from stoker.agent.data.room import remove_hold  # here, because few runs have data to bring
+        from stoker.agent.data.room import remove_hold  # here, because few runs have inputs
 
         remove_hold(folder.data.readlink())
         folder.data.unlink()
 
 
 def _end_agent(folder: NodeFolder) -> None:
-    """An agent that still holds the lock is the one that the errand names, or will name in a moment. It does not carry
-    the mark itself where it was forked."""
+    """An agent that still holds the lock is the one that the errand names, or will name in a moment. A forked agent
+    does not carry the mark itself."""
     until = time.monotonic() + AGENT_S
     while time.monotonic() < until:
         with _locked(folder) as alone:
@@ -70,7 +70,7 @@ def _end_agent(folder: NodeFolder) -> None:
 
 
 def ship_logs(folder: NodeFolder, variables: Mapping[str, str]) -> None:
-    """From the beginning: appending leaves what is there as it is. Not without the secrets that are to be masked."""
+    """From the beginning: appending skips what is already there. Not without the secrets to mask."""
     errand = json.loads(folder.errand.read_bytes())
     store = _store(folder, errand["store"])
     orders = load(Orders, unverified(store.get(errand["orders"])))
@@ -87,14 +87,14 @@ def ship_logs(folder: NodeFolder, variables: Mapping[str, str]) -> None:
 def _store(folder: NodeFolder, url: str) -> Store:
     if not folder.access.exists():
         return FolderStore.from_url(url)
-    from stoker.stores.access import Access  # whoever has a folder needs no HTTP
+    from stoker.stores.access import Access  # a folder needs no HTTP
     from stoker.stores.opening import open_access
 
     return open_access(Access.from_text(folder.access.read_text()))
 
 
 def _wait_until_quiet(folder: NodeFolder) -> None:
-    """`cat` ends by itself when the last process that could print is gone; it is not marked, so it is not seen."""
+    """`cat` exits by itself when the last process that could print is gone; it has no mark, so it is not seen."""
     until, before = time.monotonic() + SPOOLERS_S, -1
     while time.monotonic() < until:
         size = sum(spool.stat().st_size for spool in folder.spool.glob("*.log"))

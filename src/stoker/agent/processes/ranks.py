@@ -1,4 +1,4 @@
-"""The ranks of a node as processes: started together, watched, and ended together."""
+"""The ranks of a node as processes: started together, watched, and stopped together."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stoker.agent.attempt.endings import Broken
+from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes import family
 from stoker.agent.processes.launch import RankCommand
 from stoker.model.run.report import RankEnd
 
-GRACE_S = 10.0  # usual, between being asked to end and being killed
-LAST_GRACE_S = 0.5  # for those that were told to save and end before
-SPOOLERS_S = 0.02  # how long what was printed last usually takes to get into the log
-STRAY_S = 1.0  # how long what a rank left behind may take to end by itself, and then when asked
+GRACE_S = 10.0  # usual time between SIGTERM and SIGKILL
+LAST_GRACE_S = 0.5  # for those that were already asked to save and stop
+SPOOLERS_S = 0.02  # how long the last output usually takes to reach the log
+STRAY_S = 1.0  # how long leftover processes of a rank may take to exit by themselves, and then after SIGTERM
 LOOK_EVERY_S = 0.1
-DRAIN_S = 10.0  # for what was printed last to get into the log, once nobody prints
+DRAIN_S = 10.0  # for the last output to reach the log
 
 
-class Ranks:
+class RankProcesses:
     """Only the main thread may use it: it reaps every child of this process."""
 
     def __init__(self, folder: NodeFolder, key: str, library: Path, helpers: Callable[[], set[int]] = set) -> None:
-        """`helpers` are processes of the node that are none of the script's."""
+        """`helpers` are processes of the node that do not belong to the script."""
         self._folder = folder
         self._library = library  # the packed agent, which serves a script's terminal
         self._key = key
@@ -39,14 +39,14 @@ class Ranks:
         self._groups: list[int] = []
         self._launchers: list[int] = []
         self._spoolers: set[int] = set()
-        self._asked_at = 0.0  # when the ranks were asked to end; 0: not yet
+        self._asked_at = 0.0  # when the ranks were asked to stop; 0: not yet
         self._told: set[int] = set()  # pids of scripts that were sent SIGTERM
         self._some_told = False  # and may end as they like
         self._adopting = False
-        self.grace_s = GRACE_S  # between being asked to end and being killed
+        self.grace_s = GRACE_S  # between SIGTERM and SIGKILL
         self.ends: dict[int, RankEnd] = {}
         self._helpers = helpers
-        self.first_failed: int | None = None  # the rank whose failure ended the others
+        self.first_failed: int | None = None  # the rank whose failure stopped the others
 
     @property
     def asked_to_end(self) -> bool:
@@ -54,7 +54,7 @@ class Ranks:
 
     @property
     def killed(self) -> bool:
-        """Some rank did not end by itself: what it was writing may be half written."""
+        """Some rank was killed: a file that it was writing may be incomplete."""
         return any(end.signal is not None for end in self.ends.values())
 
     def start(self, commands: Sequence[RankCommand]) -> None:
@@ -85,29 +85,29 @@ class Ranks:
             stopping.wait(LOOK_EVERY_S)
 
     def listeners(self) -> list[int]:
-        """The scripts that catch SIGTERM and have not been sent it."""
+        """The scripts that catch SIGTERM and have not got one yet."""
         heads = (pid for pid in family.heads(self._alive, self._launchers) if pid not in self._told)
         return [pid for pid in heads if family.catches(pid, signal.SIGTERM)]
 
     def tell(self, listeners: Collection[int]) -> bool:
-        """Sends them SIGTERM; True if there are any. They are no failures when they end."""
+        """Sends them SIGTERM; True if there are any. Their exit then counts as no failure."""
         self._told.update(listeners)
         self._some_told = self._some_told or bool(listeners)
         family.send(signal.SIGTERM, listeners)
         return bool(listeners)
 
     def forget_who_was_told(self) -> None:
-        """Whoever still runs may be told again."""
+        """Scripts that still run may get SIGTERM again."""
         self._told.clear()
 
     def count_as_untold(self) -> None:
-        """Whoever was told has gone on all the same: how it ends is its own affair."""
+        """Those that got SIGTERM have continued: how they end is their own result."""
         self._some_told = False
 
     def sweep(self) -> int:
-        """Ends whatever the ranks left behind, and returns how many processes that were. Then all logs are whole.
+        """Stops leftover processes of the ranks, and returns how many there were. Afterwards all logs are complete.
 
-        What is left of ranks that were asked to end still has the rest of its grace: a shell ends before its script.
+        After a stop, leftover processes have the rest of the grace period: a shell exits before its script.
         """
         grace_s = max(self._asked_at + self.grace_s - time.monotonic(), 0) if self._asked_at else STRAY_S
         self._wait_for_the_rest(SPOOLERS_S if self._asked_at else STRAY_S)
@@ -120,7 +120,7 @@ class Ranks:
         return count
 
     def script_pids(self) -> set[int]:
-        """Everything the scripts have become or started. May be called from any thread."""
+        """Everything that the scripts have become or started. May be called from any thread."""
         return {one.pid for one in family.belonging_to(self._key, spared=self._helpers())}
 
     def _wait_for_the_rest(self, seconds: float) -> None:
@@ -139,13 +139,13 @@ class Ranks:
     def _drain(self) -> None:
         until = time.monotonic() + DRAIN_S
         while self._spoolers:
-            if time.monotonic() > until:  # held open by a process that even SIGKILL does not end
+            if time.monotonic() > until:  # held open by a process that survives even SIGKILL
                 family.send(signal.SIGKILL, self._spoolers)
             time.sleep(0.005)
             self._reap()
 
     def _reap(self) -> bool:
-        """Takes note of children that have ended; True if there are ranks left."""
+        """Records children that have exited; True if there are ranks left."""
         ended = family.reap()
         self._spoolers -= ended.keys()
         for pid in sorted(ended.keys() & self._alive.keys(), key=lambda pid: self._alive[pid]):
@@ -164,13 +164,13 @@ class Ranks:
             self._signal_groups(signal.SIGKILL)
 
     def _signal_groups(self, number: int) -> None:
-        """Of the ranks that live: the number of a dead one may be another's by now. `sweep` sees to what it left."""
+        """Of the live ranks: the pid of a dead one may be reused. `sweep` handles its leftover processes."""
         for group in self._alive:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, number)
 
 
-# Starting the processes of a rank: the rank itself, and the one that takes down what it prints.
+# Starting the processes of a rank: the rank itself, and the one that writes its log.
 
 _PIPE_BYTES = 1 << 20
 
@@ -178,9 +178,9 @@ _PIPE_BYTES = 1 << 20
 def start_with_spooler(argv: Sequence[str], env: Mapping[str, str], log: Path) -> tuple[int, int]:
     """Starts a rank in the current directory; returns its pid and that of the `cat` between it and its log.
 
-    A rank must neither wait for the agent nor die with it, so the agent cannot read what it prints; and it must not
-    hold the log itself, which `echo > /dev/stderr` in a script would cut to nothing. `cat` ends when the last process
-    that can still print has ended, and so everything that was printed is in the log by then.
+    A rank must neither wait for the agent nor die with it, so the agent cannot read its output itself; and the rank
+    must not hold the log itself, which `echo > /dev/stderr` in a script would truncate. `cat` exits after the last
+    process that can print, and so everything printed is in the log by then.
     """
     out, into = os.pipe()
     if sys.platform == "linux":
@@ -206,4 +206,6 @@ def spawn_with(argv: Sequence[str], env: Mapping[str, str], files: Sequence[tupl
     try:
         return os.posix_spawnp(argv[0], tuple(argv), env, file_actions=files, setsid=True, setsigdef=default)
     except FileNotFoundError:
-        raise Broken(f"`{argv[0]}` was not found on this node", "install it, or change the launcher") from None
+        raise AttemptBroken(
+            f"command not found on this node: `{argv[0]}`", "install it, or change the launcher"
+        ) from None

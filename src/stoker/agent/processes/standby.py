@@ -1,4 +1,4 @@
-"""A process that has loaded everything an agent needs, and forks into one for each node that is asked for.
+"""A process that has loaded everything an agent needs, and forks one for each requested node.
 
 Loading takes five times as long as everything else an agent does before the script starts.
 """
@@ -19,17 +19,17 @@ Begin = Callable[[Mapping[str, str], Mapping[str, str]], int]  # options and var
 
 
 def ask(channel: socket.socket, options: Mapping[str, str], variables: Mapping[str, str], lock: int) -> None:
-    """Sends for an agent. It gets the lock with the request, so there is no moment in which nobody holds it."""
+    """Requests an agent. It gets the lock with the request, so that the lock always has a holder."""
     words = json.dumps({"options": dict(options), "variables": dict(variables)}).encode()
     socket.send_fds(channel, [len(words).to_bytes(_HEAD_BYTES, "big")], [lock])
     channel.sendall(words)
 
 
 def stand_by(channel: socket.socket, begin: Begin) -> int:
-    """Waits for requests until whoever sends them is gone. Returns in the forked agents too, with their exit code."""
+    """Waits for requests until the requester is gone. Returns in the forked agents too, with their exit code."""
     signal.signal(signal.SIGCHLD, _reap)
     gc.collect()
-    gc.freeze()  # what is loaded is shared with the agents as long as nobody writes to it
+    gc.freeze()  # loaded objects stay shared with the agents until one writes to them
     while True:
         head, fds, _, _ = socket.recv_fds(channel, _HEAD_BYTES, 1)
         words = _exactly(channel, int.from_bytes(head, "big")) if len(head) == _HEAD_BYTES and fds else b""

@@ -1,1 +1,1 @@
-"""What a script prints, reports and writes, on its way to the store. No decision about the run."""
+"""Uploads what a script prints, reports and writes. No decision about the run."""

@@ -1,7 +1,7 @@
 """TensorBoard event files, read while they are written: records, and the scalars in them. No dependency.
 
-A file is a row of records, each with its length and two checksums. A record is a protocol buffer, `Event`, of which the
-few fields that scalars need are read here by their numbers.
+A file is a sequence of records, each with its length and two checksums. A record is a protocol buffer, `Event`, of
+which the few fields that scalars need are read here by number.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from stoker.agent.checkpoints.tree import walk
-from stoker.agent.shipping.points import LONGEST_NAME, Point, whole
+from stoker.agent.shipping.points import LONGEST_NAME, MetricPoint, whole
 
-LARGEST_RECORD = 1 << 20  # larger ones hold images and the like, and are passed over
+LARGEST_RECORD = 1 << 20  # larger ones contain images and the like, and are skipped
 _HEADER = struct.Struct("<QI")  # length, its masked CRC
 _FOOTER = 4  # the CRC of the data, not checked: in Python that would cost more than everything else here
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class EventScalar:
     at: float  # unix seconds
     step: int
     tag: str
@@ -34,14 +34,14 @@ class Scalar:
 
 
 class EventFile:
-    """One file, from an offset and then from where the last look ended. A record not yet whole waits."""
+    """One file, from an offset and then from where the last read ended. An incomplete record waits."""
 
     def __init__(self, path: str, offset: int = 0) -> None:
         self.path = path
         self._offset = offset
-        self.broken = False  # something other than records follows: nothing more is read
+        self.broken = False  # not a record: nothing more is read
 
-    def fresh(self) -> Iterator[Scalar]:
+    def fresh(self) -> Iterator[EventScalar]:
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -56,7 +56,7 @@ class EventFile:
             os.close(fd)
 
     def _record(self, fd: int) -> bytes | None:
-        """The next whole record; empty for one that is passed over; None if there is none yet."""
+        """The next complete record; empty for a skipped one; None if there is none yet."""
         header = os.pread(fd, _HEADER.size, self._offset)
         if len(header) < _HEADER.size:
             return None
@@ -71,8 +71,8 @@ class EventFile:
         return os.pread(fd, length, start) if length <= LARGEST_RECORD else b""
 
 
-def scalars(record: bytes) -> Iterator[Scalar]:
-    """The scalars of one `Event`. What cannot be read as one holds none."""
+def scalars(record: bytes) -> Iterator[EventScalar]:
+    """The scalars of one `Event`. A malformed one has none."""
     try:
         event = _fields(record)
         at = struct.unpack("<d", _last(event, 1, bytes(8)))[0]
@@ -82,7 +82,7 @@ def scalars(record: bytes) -> Iterator[Scalar]:
                 value = _fields(item)
                 number = _number(value)
                 if number is not None:
-                    yield Scalar(at, step, _last(value, 1, b"").decode(), number)
+                    yield EventScalar(at, step, _last(value, 1, b"").decode(), number)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, struct.error):
         return
 
@@ -100,7 +100,7 @@ def _number(value: Wire) -> float | None:
     return None if dimensions or kind is None else _element(tensor, *kind)
 
 
-# The data types of tensors by number: how one element is packed, and the field that holds elements one by one.
+# The data types of tensors by number: how one element is packed, and the field that contains unpacked elements.
 _KINDS = {
     1: ("<f", 5),
     2: ("<d", 6),
@@ -168,7 +168,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     while True:
         byte = data[at]
         if shift >= _VARINT_BITS:
-            raise ValueError("the number does not end")
+            raise ValueError("the varint does not end")
         number |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
         if byte < 0x80:
@@ -194,7 +194,7 @@ def _crc_table() -> list[int]:
 
 
 def _masked_crc(data: bytes) -> int:
-    """CRC-32C, turned and shifted as the format wants it."""
+    """CRC-32C, rotated and offset as the format requires."""
     table, crc = _crc_table(), 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
@@ -202,25 +202,25 @@ def _masked_crc(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-# `metrics.csv` as Lightning's CSVLogger writes it: rows are appended; for a new column all of it is written anew.
+# `metrics.csv` as Lightning's CSVLogger writes it: rows are appended; a new column rewrites the whole file.
 
 NAME = "metrics.csv"
 EVERY_S = 1.0
-MOST_BYTES = 64 << 20  # of one file: a larger one is not for people
+MOST_BYTES = 64 << 20  # of one file: larger ones are ignored
 MOST_FOLDERS = 200
 _COUNTS = ("step", "epoch")
 
 
 class CsvFile:
-    """One file, from the row after the last that was read. `skip` rows were read by an earlier attempt."""
+    """One file, from the row after the last one read. An earlier attempt has read `skip` rows."""
 
     def __init__(self, path: Path, skip: int = 0) -> None:
         self._path = path
         self._rows = skip
-        self._seen = (0, 0.0)  # size and time of change
+        self._seen = (0, 0.0)  # size and modification time
 
     def fresh(self) -> Iterator[dict[str, float]]:
-        """Whole rows that are new, as numbers by column."""
+        """New complete rows, as numbers by column."""
         try:
             now = self._path.stat()
             if (now.st_size, now.st_mtime) == self._seen or now.st_size > MOST_BYTES:
@@ -233,7 +233,7 @@ class CsvFile:
         if not lines or not set(_COUNTS) & set(columns := next(csv.reader(lines[:1]), [])):
             return
         rows = lines[1:]
-        if len(rows) < self._rows:  # another training has begun the file anew
+        if len(rows) < self._rows:  # another training has restarted the file
             self._rows = 0
         fresh, self._rows = rows[self._rows :], len(rows)
         for row in csv.reader(fresh):
@@ -242,8 +242,8 @@ class CsvFile:
 
 
 class CsvPoints:
-    """Every `metrics.csv` below the outputs, and in Lightning's own folders in the working directory. What was there
-    before the script began is not of this run. `read` names files in the outputs that an earlier attempt wrote."""
+    """Every `metrics.csv` below the outputs, and in Lightning's own folders in the working directory. Files from before
+    the script started do not belong to this run. `read` names files in the outputs that an earlier attempt wrote."""
 
     name = NAME
     behind = guesses = False
@@ -256,7 +256,7 @@ class CsvPoints:
         known = [*self._lying(), *(outputs / one for one in read if one.endswith(NAME))]
         self._files = {path: CsvFile(path, _count(path)) for path in known}
 
-    def fresh(self, *, final: bool) -> Iterator[Point]:
+    def fresh(self, *, final: bool) -> Iterator[MetricPoint]:
         start = time.monotonic()
         if start < self._due and not final:
             return
@@ -267,12 +267,12 @@ class CsvPoints:
                 step = next((row.pop(name) for name in _COUNTS if name in row), None)
                 values = {name: one if math.isfinite(one) else None for name, one in row.items()}
                 if set(values) - {"epoch"}:
-                    yield Point(time.time(), self._rank, None if step is None else whole(step), values)
+                    yield MetricPoint(time.time(), self._rank, None if step is None else whole(step), values)
         now = time.monotonic()
         self._due = now + max(EVERY_S, 20 * (now - start))
 
     def _lying(self) -> list[Path]:
-        """In `<logs>/version_N/` and `<logs>/<name>/version_N/` of the working directory, but for the outputs."""
+        """In `<logs>/version_N/` and `<logs>/<name>/version_N/` of the working directory, except for the outputs."""
         found: list[Path] = []
         for logs in _folders(self._work):
             if logs == self._outputs:
@@ -304,7 +304,7 @@ def _numbers(cells: Iterable[tuple[str, str]]) -> Iterator[tuple[str, float]]:
 
 
 def _count(path: Path) -> int:
-    """The rows of a file as it is now."""
+    """The current number of rows of a file."""
     try:
         return max(path.read_bytes().count(b"\n") - 1, 0)
     except OSError:

@@ -1,4 +1,4 @@
-"""What the ranks report, from wherever they report it, to the store: one line per point, a summary, and the target."""
+"""What the ranks report, from all sources, to the store: one line per point, a summary, and the target."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Protocol
 from stoker.agent.checkpoints.tree import walk
 from stoker.agent.shipping.eventfiles import EventFile
 from stoker.agent.shipping.logs import Masking
-from stoker.agent.shipping.points import LONGEST_NAME, Lines, Point, Summaries, logged, progress
-from stoker.agent.shipping.worker import Pace, Patience, Shipper, Trouble
+from stoker.agent.shipping.points import LONGEST_NAME, Lines, MetricPoint, Summaries, logged, progress
+from stoker.agent.shipping.worker import LookPause, Patience, Shipper, StoreTrouble
 from stoker.errors import StokerError
 from stoker.model.node.orders import Orders
 from stoker.model.workspace import layout
@@ -22,35 +22,35 @@ from stoker.stores.pacing import pacing
 
 CHUNK_BYTES = 1 << 20
 EVENT_FILES_EVERY_S = 1.0
-UNWRITTEN_BYTES = 8 << 20  # points that wait for the store; beyond this they wait where they were reported
-SPLITS = ("train", "validation", "val", "test", "eval")  # folders that tell apart metrics of the same name
+UNWRITTEN_BYTES = 8 << 20  # points that wait for the store; beyond this they stay at their source
+SPLITS = ("train", "validation", "val", "test", "eval")  # folders that distinguish metrics of the same name
 
 
-class Source(Protocol):
-    """`behind` says that the last look left something for the next one, `guesses` that names in its points may be of
-    metrics that the script reports in another way as well."""
+class MetricSource(Protocol):
+    """`behind`: the last read left something for the next one. `guesses`: names in its points may be of metrics that
+    the script also reports in another way."""
 
     name: str
     behind: bool
     guesses: bool
 
-    def fresh(self, *, final: bool) -> Iterator[Point]:
-        """Points since the last look. `final` says that nobody writes any more."""
+    def fresh(self, *, final: bool) -> Iterator[MetricPoint]:
+        """Points since the last read. `final` means that nobody writes any more."""
         ...
 
 
 class GrowingFile:
-    """A file that a script writes to, read piece by piece. It need not be there yet."""
+    """A file that a script writes to, read piece by piece. It need not exist yet."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._fd = -1
         self._offset = 0
-        self._open = False  # the last line has no end yet
+        self._open = False  # the last line is incomplete
         self.behind = False  # there is more of it than the last piece
 
     def fresh(self, *, final: bool) -> bytes:
-        """What was added since the last look. `final`: a last line without its break gets one, so that it counts."""
+        """What was added since the last read. `final`: an incomplete last line gets a line break, so that it counts."""
         data = self._data()
         self.behind = len(data) == CHUNK_BYTES
         self._open = not data.endswith(b"\n") if data else self._open
@@ -71,16 +71,16 @@ class GrowingFile:
 
 
 class LinePoints:
-    """The lines of a file that grows, as `stoker.log` writes them."""
+    """The lines of a growing file, as `stoker.log` writes them."""
 
-    def __init__(self, file: Path, read: Callable[[bytes], Point | None]) -> None:
+    def __init__(self, file: Path, read: Callable[[bytes], MetricPoint | None]) -> None:
         self.name = file.name
         self.behind = self.guesses = False
         self._file = GrowingFile(file)
         self._read = read
         self._lines = Lines(objects_only=True)
 
-    def fresh(self, *, final: bool) -> Iterator[Point]:
+    def fresh(self, *, final: bool) -> Iterator[MetricPoint]:
         data = self._file.fresh(final=final)
         self.behind = self._file.behind
         for line in self._lines.feed(data):
@@ -96,7 +96,7 @@ _LOG_FOLDERS = ("lightning_logs", "runs")
 
 
 class EventFilePoints:
-    """TensorBoard event files anywhere below the outputs. `read` says of files how much of them was read before."""
+    """TensorBoard event files anywhere below the outputs. `read` says how much of each file was read before."""
 
     name = "event files"
     behind = guesses = False
@@ -108,7 +108,7 @@ class EventFilePoints:
         self._files: dict[str, EventFile] = {}
         self._due = 0.0
 
-    def fresh(self, *, final: bool) -> Iterator[Point]:
+    def fresh(self, *, final: bool) -> Iterator[MetricPoint]:
         start = time.monotonic()
         if start < self._due and not final:
             return
@@ -118,14 +118,14 @@ class EventFilePoints:
                 for scalar in file.fresh():
                     name = metric_name(path, scalar.tag)
                     value = scalar.value if math.isfinite(scalar.value) else None
-                    yield Point(scalar.at, self._rank, scalar.step, {name: value})
+                    yield MetricPoint(scalar.at, self._rank, scalar.step, {name: value})
         now = time.monotonic()
-        self._due = now + max(EVENT_FILES_EVERY_S, 20 * (now - start))  # a large tree is looked at more rarely
+        self._due = now + max(EVENT_FILES_EVERY_S, 20 * (now - start))  # a large tree is scanned less often
 
 
 def event_files(work: Path, outputs: Path, rank: int, read: Mapping[str, int]) -> list[EventFilePoints]:
-    """Those below the outputs, and in the folders that TensorBoard and Lightning write to unless they are told
-    otherwise. What lies there before the script begins is of an earlier attempt."""
+    """Those below the outputs, and in the default folders of TensorBoard and Lightning. Files from before the script
+    started belong to an earlier attempt."""
     found = [EventFilePoints(outputs, rank, read)]
     for folder in (work / name for name in _LOG_FOLDERS):
         if not folder.is_relative_to(outputs) and not outputs.is_relative_to(folder):
@@ -136,40 +136,40 @@ def event_files(work: Path, outputs: Path, rank: int, read: Mapping[str, int]) -
 
 
 def metric_name(path: str, tag: str) -> str:
-    """A tag, told apart by the folder where that is a split: Keras writes the same tags to `train` and `validation`."""
+    """A tag, prefixed with the folder if that is a split: Keras writes the same tags to `train` and `validation`."""
     folder = PurePosixPath(path).parent.name
     return (f"{folder}/{tag}" if folder in SPLITS else tag)[:LONGEST_NAME]
 
 
 class MetricsShipper(Shipper):
-    """Reads all sources, writes their points to the store, and shows each to `seen`. To be finished when nobody
-    reports any more. `reported` are the names that the script reports by itself, and nobody has to guess."""
+    """Reads all sources, writes their points to the store, and passes each to `seen`. Finish it when nobody reports any
+    more. `reported` are the names that the script reports itself, so that nothing need be guessed."""
 
     def __init__(
         self,
         store: Store,
         orders: Orders,
         masking: Masking,
-        trouble: Trouble,
-        seen: Callable[[Point, str], None] = lambda _point, _source: None,
+        trouble: StoreTrouble,
+        seen: Callable[[MetricPoint, str], None] = lambda _point, _source: None,
     ) -> None:
         super().__init__("metrics")
         self._store = store
         self._key = layout.metrics(orders.run_id, orders.attempt, orders.node)
         self._masking = masking
-        self._size = 0  # of what the store has
+        self._size = 0  # of what is in the store
         self._unwritten = b""
         self._patience = Patience("metrics", trouble)
         self._write_every_s = 2 * pacing(store).write_s
         self._write_due = 0.0
         self.summaries = Summaries()
-        self.progress: float | None = None  # the last that was reported
-        self.sources: list[Source] = []
+        self.progress: float | None = None  # the last one reported
+        self.sources: list[MetricSource] = []
         self.reported: set[str] = set()
         self._seen = seen
 
     def work(self) -> None:
-        pace = Pace(0.02, 0.1)
+        pace = LookPause(0.02, 0.1)
         while not self.ending.is_set():
             asked = self.asked
             found = self._read(final=False)
@@ -207,11 +207,11 @@ class MetricsShipper(Shipper):
         return bool(lines) or self._behind
 
     def continue_from(self, sizes: Mapping[str, int]) -> None:
-        """Behind what earlier machines of this attempt have shipped, by key."""
+        """After what earlier VMs of this attempt have uploaded, by key."""
         self._size = sizes.get(self._key, 0)
 
     def _write(self) -> bool:
-        """True once nothing waits any more."""
+        """True once nothing is pending."""
         if not self._unwritten or not self._patience.due or not self._write_is_due:
             return not self._unwritten
         try:
@@ -226,6 +226,7 @@ class MetricsShipper(Shipper):
 
     @property
     def _write_is_due(self) -> bool:
-        """Where each write may cost, points wait for others. At the end, and when there are too many, none waits."""
+        """Where each write may be billed, points are batched. At the end, and when there are too many, they are
+        written."""
         full = len(self._unwritten) >= UNWRITTEN_BYTES
         return full or self.hurried or self.awaited or self.ending.is_set() or time.monotonic() >= self._write_due

@@ -1,4 +1,4 @@
-"""The outputs folder, mirrored into the store while it grows: contents by their hash, then a manifest of all."""
+"""The outputs folder, mirrored into the store while it grows: contents by hash, then a manifest of all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stoker.agent.checkpoints.contents import Changing, Contents
 from stoker.agent.checkpoints.tree import walk
-from stoker.agent.shipping.worker import Patience, Trouble, Worker
+from stoker.agent.shipping.worker import Patience, ShippingThread, StoreTrouble
 from stoker.errors import StokerError
 from stoker.model.node.orders import Orders
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
@@ -23,9 +23,9 @@ from stoker.stores import Store
 from stoker.stores.transfer.still import Mark, mark_of
 
 EVERY_S = 2.0
-QUIET_S = 1.0  # a file that changed within this time is left for a later look
-LEFT_OVER_S = 60.0  # how long contents that no file has any more are kept, for readers of an older manifest
-TOLD_MOST = 20  # events about files that cannot be read
+QUIET_S = 1.0  # a file that changed within this time waits for a later look
+LEFT_OVER_S = 60.0  # how long unused contents are kept, for readers of an older manifest
+TOLD_MOST = 20  # events about unreadable files
 
 
 Tell = Callable[[str, str], None]
@@ -33,7 +33,7 @@ Tell = Callable[[str, str], None]
 
 @dataclass(slots=True)
 class _File:
-    """What is known of one file. `entry` speaks of the content that had the mark `shipped`, perhaps an older one."""
+    """What is known about one file. `entry` describes the content with the mark `shipped`, perhaps an older one."""
 
     mark: Mark
     since: float
@@ -42,7 +42,7 @@ class _File:
 
 
 class Mirror:
-    """Brings the folder into the store, once per call of `sync`."""
+    """Uploads the changes of the folder, once per call of `sync`."""
 
     def __init__(self, store: Store, orders: Orders, folder: Path, tell: Tell = lambda _kind, _text: None) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class Mirror:
         self._folder = folder
         self._tell = tell
         self._files: dict[str, _File] = {}
-        alone = orders.nodes == 1  # otherwise another node may have put the same there, and count on it
+        alone = orders.nodes == 1  # otherwise another node may have uploaded the same content, and rely on it
         key = partial(layout.output, orders.run_id)
         self._contents = Contents(store, key, alone=alone, first=alone and orders.begins)
         self._told: set[str] = set()
@@ -59,7 +59,7 @@ class Mirror:
         self.totals = (0, 0)  # files, bytes
 
     def begin_from(self, carried: Snapshot) -> None:
-        """What was put back is in the store: it is not sent again as long as it does not change."""
+        """Restored files are in the store: they are not uploaded again until they change."""
         for entry in carried.entries:
             if entry.kind is EntryKind.FILE:
                 mark = mark_of((self._folder / entry.path).lstat())
@@ -67,13 +67,13 @@ class Mirror:
         self._contents.adopt(entry.sha256 for entry in carried.entries if entry.kind is EntryKind.FILE)
 
     def sync(self, *, hasty: bool = False, final: bool = False) -> None:
-        """Raises StoreFailed, and may then be called again: what is in the store is not sent twice. With `hasty` files
-        count as they are that changed this moment; at the end there are no others."""
+        """Raises StoreFailed, and may then be called again: nothing is uploaded twice. With `hasty`, files that are
+        just changing are uploaded as they are; at the end there are no others."""
         with self._one_at_a_time:
             self._sync(hasty=hasty, final=final)
 
     def _sync(self, *, hasty: bool, final: bool) -> None:
-        files, self._files = self._files, {}  # what is not met again is forgotten
+        files, self._files = self._files, {}  # removed files are forgotten
         entries = []
         try:
             for path, found in walk(str(self._folder), self._unreadable):
@@ -109,7 +109,7 @@ class Mirror:
     def _file(
         self, path: str, place: str, status: os.stat_result, known: _File | None, *, hasty: bool, tries: int
     ) -> Entry | None:
-        """Its entry, after shipping it where it is new and quiet; until then the entry of its last quiet content."""
+        """Its entry, after uploading it where it is new and unchanged for a while; until then its last entry."""
         mark = mark_of(status)
         if known is None or known.mark != mark:
             quiet_s = min(max(time.time() - status.st_mtime, 0), QUIET_S)
@@ -145,24 +145,24 @@ class Mirror:
             return
         self._told.add(path)
         if len(self._told) > TOLD_MOST:
-            self._tell("output-unreadable", "more output files cannot be brought back")
+            self._tell("output-unreadable", "more output files cannot be uploaded")
             return
         reason = "its name is not UTF-8" if isinstance(error, UnicodeEncodeError) else error.strerror
         shown = path.encode(errors="replace").decode()
-        self._tell("output-unreadable", f"`{shown}` in the outputs cannot be brought back: {reason}")
+        self._tell("output-unreadable", f"could not upload the output `{shown}`: {reason}")
 
 
-class OutputsShipper(Worker):
-    """Keeps the mirror up to date. To be finished when nobody writes any more."""
+class OutputsShipper(ShippingThread):
+    """Keeps the mirror up to date. Finish it when nobody writes any more."""
 
-    def __init__(self, mirror: Mirror, trouble: Trouble) -> None:
+    def __init__(self, mirror: Mirror, trouble: StoreTrouble) -> None:
         super().__init__("outputs")
         self._mirror = mirror
         self._patience = Patience("outputs", trouble)
 
     def work(self) -> None:
         took_s = 0.0
-        while not self.ending.wait(max(EVERY_S, 10 * took_s)):  # a tree that takes long is looked at more rarely
+        while not self.ending.wait(max(EVERY_S, 10 * took_s)):  # a large tree is scanned less often
             start = time.monotonic()
             self._sync(final=False)
             took_s = time.monotonic() - start

@@ -12,29 +12,29 @@ from stoker.model.run.report import MetricSummary
 from stoker.model.untrusted import LARGEST_STEP
 
 LONGEST_LINE = 64 << 10
-STEPS = ("step", "global_step", "iteration", "epoch")  # the first of these that a line has is its step
+STEPS = ("step", "global_step", "iteration", "epoch")  # the first of these in a line is its step
 LONGEST_NAME = 200
-MOST_METRICS = 1000  # names in a summary; the points themselves are all kept
-PROGRESS, TOTAL_STEPS, TOTAL_EPOCHS = "progress", "total_steps", "total_epochs"  # how a script says how far it is
+MOST_METRICS = 1000  # names in a summary; all points are kept
+PROGRESS, TOTAL_STEPS, TOTAL_EPOCHS = "progress", "total_steps", "total_epochs"  # how a script reports its progress
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """Values reported together. None stands for a number that JSON cannot hold: not a number, or infinite."""
+class MetricPoint:
+    """Values reported together. None stands for a number that JSON cannot represent: NaN or infinity."""
 
     at: float  # unix seconds
     rank: int
     step: float | None
     values: Mapping[str, float | None]
 
-    def named(self, rename: Callable[[str], str]) -> Point:
+    def named(self, rename: Callable[[str], str]) -> MetricPoint:
         return replace(self, values={rename(name): value for name, value in self.values.items()})
 
     def line(self) -> bytes:
         return json.dumps({"at": self.at, "step": self.step, "rank": self.rank, "values": self.values}).encode() + b"\n"
 
 
-def printed(line: bytes, at: float, rank: int) -> Point | None:
+def printed(line: bytes, at: float, rank: int) -> MetricPoint | None:
     """The point in a line of output: a JSON object with at least one finite number. None for any other line."""
     numbers = dict(_numbers(_object(line) or {}))
     if not any(map(math.isfinite, numbers.values())):
@@ -45,21 +45,21 @@ def printed(line: bytes, at: float, rank: int) -> Point | None:
             step = whole(numbers.pop(name))
             break
     values = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-    return Point(at, rank, step, values) if values else None
+    return MetricPoint(at, rank, step, values) if values else None
 
 
-def logged(line: bytes) -> Point | None:
-    """The point in a line that `stoker.log` wrote. None for a line it did not write."""
+def logged(line: bytes) -> MetricPoint | None:
+    """The point in a line of `stoker.log`. None for any other line."""
     found = _object(line) or {}
     at, rank, step, values = (found.get(name) for name in ("at", "rank", "step", "values"))
     if not isinstance(at, float) or not isinstance(rank, int) or not isinstance(values, dict):
         return None
     numbers = {_name(name): float(value) if _is_number(value) else None for name, value in values.items()}
-    return Point(at, rank, whole(float(step)) if step is not None and _is_number(step) else None, numbers)
+    return MetricPoint(at, rank, whole(float(step)) if step is not None and _is_number(step) else None, numbers)
 
 
-def progress(point: Point) -> float | None:
-    """How far the script says it is, 0 to 1: `progress` itself, or a step or epoch beside its total."""
+def progress(point: MetricPoint) -> float | None:
+    """The progress that the script reports, 0 to 1: `progress` itself, or a step or epoch with its total."""
     values, step = point.values, point.step
     told = values.get(PROGRESS)
     if told is not None:
@@ -71,14 +71,14 @@ def progress(point: Point) -> float | None:
 
 
 class Lines:
-    """Whole lines out of pieces of output; with `objects_only` just those that may be JSON objects."""
+    """Complete lines from pieces of output; with `objects_only` just those that may be JSON objects."""
 
     def __init__(self, *, objects_only: bool = False) -> None:
         self._needle = b"\n{" if objects_only else b"\n"
-        self._kept = b"\n"  # a line that has begun, with the break before it; empty: its rest is of no interest
+        self._kept = b"\n"  # an incomplete line, with the break before it; empty: its rest is ignored
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Cheap for output that holds no objects: it is only searched."""
+        """Cheap for output without objects: it is only searched."""
         text = self._kept + data if self._kept else data
         start = 0 if self._kept else text.find(b"\n")
         while start >= 0:
@@ -101,7 +101,7 @@ class Summaries:
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, float, float, int, float | None]] = {}
 
-    def add(self, point: Point) -> None:
+    def add(self, point: MetricPoint) -> None:
         for name, value in point.values.items():
             if value is None or (name not in self._known and len(self._known) >= MOST_METRICS):
                 continue
@@ -109,7 +109,7 @@ class Summaries:
             self._known[name] = (value, min(least, value), max(most, value), count + 1, point.step)
 
     def now(self) -> dict[str, MetricSummary]:
-        """May be asked by another thread than the one that adds."""
+        """Other threads than the one that adds may call it."""
         return {name: MetricSummary(*known) for name, known in self._known.copy().items()}
 
 
@@ -133,17 +133,17 @@ def _numbers(found: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _is_number(value: Any) -> bool:
-    """What JSON has as numbers, but for whole ones that no float can hold."""
+    """Numbers as in JSON, except for integers that no float can represent."""
     return type(value) is float or (type(value) is int and abs(value) < 1 << 1023)
 
 
 def _name(name: str) -> str:
-    """A name that can be stored and shown, whatever the script made of it."""
+    """A name that can be stored and shown."""
     if name.isascii() and len(name) <= LONGEST_NAME:
         return name
     return name[:LONGEST_NAME].encode(errors="replace").decode()
 
 
 def whole(value: float) -> float | None:
-    """A step as people write it: 3, not 3.0. None for what counts nothing."""
+    """A step as people write it: 3, not 3.0. None where it is not a count."""
     return (int(value) if value.is_integer() else value) if abs(value) <= LARGEST_STEP else None

@@ -1,4 +1,4 @@
-"""The metrics in what a rank prints: JSON lines, the job's own expressions, and the usual shapes of text."""
+"""The metrics in the output of a rank: JSON lines, the job's own expressions, and common text formats."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from stoker.agent.shipping import namedvalues
 from stoker.agent.shipping.metrics import GrowingFile
-from stoker.agent.shipping.points import LONGEST_LINE, STEPS, Lines, Point, printed, whole
-from stoker.agent.shipping.shapes import ESCAPES, LONGEST_TEXT, Found, Shapes, candidates
-from stoker.model.job.pattern import OFF, Match, MetricPatterns, Pattern, compiled
+from stoker.agent.shipping.points import LONGEST_LINE, STEPS, Lines, MetricPoint, printed, whole
+from stoker.agent.shipping.shapes import ESCAPES, LONGEST_TEXT, LineMetrics, Shapes, candidates
+from stoker.model.job.pattern import OFF, Match, MetricPattern, MetricPatterns, compiled
 from stoker.model.run.report import Climb
 
 HELD_S = 1.0  # a script that prints a metric and reports it too does both within this time
@@ -24,13 +25,14 @@ Tell = Callable[[str, str], None]
 
 
 class PrintedLines:
-    """Lines that may hold metrics, out of pieces of output. Of a line that was drawn over and over, as progress bars
-    are, its last state."""
+    """Lines that may contain metrics, from pieces of output. Of a line that is redrawn, such as a progress bar, its
+    last state."""
 
-    def __init__(self, *, every: bool = False) -> None:
+    def __init__(self, *, every: bool = False, wants_all: Callable[[], bool] = lambda: False) -> None:
         self._every = every
+        self._wants_all = wants_all
         self._kept = b""
-        self._too_long = False  # the rest of the line that has begun is of no interest
+        self._too_long = False  # the rest of the current line is ignored
 
     def feed(self, data: bytes, *, flood: bool = False) -> Iterator[bytes]:
         text = self._kept + data
@@ -44,7 +46,8 @@ class PrintedLines:
         if too_long and end:
             whole = whole[whole.find(b"\n") + 1 :]
         if whole:
-            lines = whole.split(b"\n") if self._every else candidates(b"\n" + whole, flood=flood)
+            some = partial(candidates, flood=flood, wants_all=self._wants_all)
+            lines = whole.split(b"\n") if self._every else some(b"\n" + whole)
             yield from filter(None, map(last_state, lines))
 
     def _shorten(self) -> None:
@@ -55,7 +58,7 @@ class PrintedLines:
 
 
 def last_state(line: bytes) -> bytes:
-    """What a terminal would show of the line in the end, or nothing where that is too long."""
+    """What a terminal would finally show of the line, or nothing where that is too long."""
     line = line.rstrip(b"\r\b ")
     if b"\r" in line or b"\b" in line:
         line = next((part for part in reversed(_REDRAWN.split(line)) if part.strip()), b"")
@@ -63,36 +66,40 @@ def last_state(line: bytes) -> bytes:
 
 
 class PrintedPoints:
-    """What a rank prints, as a source. What is found by its shape alone waits a moment, and gives way to a metric of
-    the same name that the script reports in another way: `reported` has those names."""
+    """The output of a rank, as a source. Metrics found by format alone wait a moment, and are dropped if the script
+    reports the same name in another way: `reported` contains those names."""
 
     def __init__(self, log: Path, rank: int, metrics: MetricPatterns, reported: set[str], tell: Tell) -> None:
         self.name = log.name
         self.behind = False
         self.guesses = True
+        self.held_s = HELD_S  # less where the node is about to go: what waits would go with it
         self._file = GrowingFile(log)
         self._rank = rank
         self._patterns = {} if metrics == OFF else {name: compiled(text) for name, text in _mapping(metrics).items()}
         self._shapes = None if metrics == OFF else Shapes()
-        self._lines = PrintedLines(every=bool(self._patterns))
+        self._lines = PrintedLines(every=bool(self._patterns), wants_all=self._wants_all)
         self._reported = reported
         self._tell = tell
         self._told: set[str] = set()
-        self._held: deque[tuple[float, Point]] = deque()
+        self._held: deque[tuple[float, MetricPoint]] = deque()
+
+    def _wants_all(self) -> bool:
+        return self._shapes is not None and self._shapes.wants_all
 
     def objects_only(self) -> PrintedPoints:
-        """Of every rank but the first, what it prints for people says the same again."""
+        """For every rank but the first: its text output repeats the same metrics."""
         self._shapes = None
         return self
 
-    def fresh(self, *, final: bool) -> Iterator[Point]:
+    def fresh(self, *, final: bool) -> Iterator[MetricPoint]:
         data = self._file.fresh(final=final)
         self.behind = self._file.behind
         for line in self._lines.feed(data, flood=self.behind) if data else ():
             yield from self._points(line)
-        yield from self._due(time.monotonic() - HELD_S if not final or self.behind else math.inf)
+        yield from self._due(time.monotonic() - self.held_s if not final or self.behind else math.inf)
 
-    def _points(self, line: bytes) -> Iterator[Point]:
+    def _points(self, line: bytes) -> Iterator[MetricPoint]:
         now = time.time()
         if line.startswith(b"{") and (point := printed(line, now, self._rank)):
             self._reported.update(point.values)
@@ -101,14 +108,14 @@ class PrintedPoints:
         text = ESCAPES.sub("", line.decode(errors="replace"))
         own = self._matched(text)
         if own:
-            yield Point(now, self._rank, _step(own.step), own.values)
+            yield MetricPoint(now, self._rank, _step(own.step), own.values)
         elif self._shapes and (found := self._shapes.read(text)):
             self._say(found, text)
             values = {name: one if math.isfinite(one) else None for name, one in found.values.items()}
-            self._held.append((time.monotonic(), Point(now, self._rank, _step(found.step), values)))
+            self._held.append((time.monotonic(), MetricPoint(now, self._rank, _step(found.step), values)))
 
-    def _matched(self, text: str) -> Found | None:
-        """What the job's own expressions find."""
+    def _matched(self, text: str) -> LineMetrics | None:
+        """What the job's own expressions match."""
         values: dict[str, float] = {}
         step = None
         for name, pattern in self._patterns.items():
@@ -120,26 +127,26 @@ class PrintedPoints:
         self._reported.update(values)
         counted = namedvalues.counters(text[:LONGEST_TEXT])
         usual = counted.step if counted.step is not None else counted.epoch
-        return Found("", step if step is not None else usual, values)
+        return LineMetrics("", step if step is not None else usual, values)
 
-    def _timed(self, name: str, pattern: Pattern, text: str) -> Match | None:
+    def _timed(self, name: str, pattern: MetricPattern, text: str) -> Match | None:
         begun = time.perf_counter()
         match = pattern.find(text)
         took_s = time.perf_counter() - begun
         if took_s > SLOW_S:
             self._patterns = {key: one for key, one in self._patterns.items() if key != name}
-            self._tell("metrics", f"the pattern of `{name}` took {took_s:.1f} s for one line: it is not used any more")
+            self._tell("metrics", f"the pattern of `{name}` took {took_s:.1f} s for one line: it is disabled")
         return match
 
-    def _due(self, until: float) -> Iterator[Point]:
-        """What has waited long enough, without what the script has reported itself by now."""
+    def _due(self, until: float) -> Iterator[MetricPoint]:
+        """Points that have waited long enough, without those that the script has reported itself by now."""
         while self._held and self._held[0][0] <= until:
             _, point = self._held.popleft()
             values = {name: value for name, value in point.values.items() if name not in self._reported}
             if values and set(values) != {"epoch"}:
-                yield Point(point.at, point.rank, point.step, values)
+                yield MetricPoint(point.at, point.rank, point.step, values)
 
-    def _say(self, found: Found, text: str) -> None:
+    def _say(self, found: LineMetrics, text: str) -> None:
         if found.shape in self._told:
             return
         self._told.add(found.shape)
@@ -156,14 +163,14 @@ def _step(step: float | None) -> float | None:
     return whole(step) if step is not None and math.isfinite(step) else None
 
 
-# What a script shows of its own progress: epochs, steps and numbers in lines that it prints again and again.
+# The progress in a script's output: epochs, steps and numbers in lines that it prints again and again.
 #
-# Two attempts whose counters overlap have done the same work twice, whatever the checkpoint between them says.
+# Two attempts whose counters overlap have done the same work twice, whatever the checkpoint between them contains.
 
 MOST_COUNTERS = 64
 MOST_TOLD = 6
-MOST_POINTS = 24  # of one counter: enough to tell when it was where
-READ_BYTES = 32 << 10  # at one look; of a script that prints more, the newest
+MOST_POINTS = 24  # of one counter: enough to tell when it had which value
+READ_BYTES = 32 << 10  # per look; of more output, the newest
 LARGEST = 1e15
 _NAMES = "global_step|epoch|step|iteration|iter|round|trial|generation|episode"
 _UNITS = r"(?!\s*(?:%|[kKMGT]?i?B\b|(?:ms|s|sec|secs|seconds|m|min|minutes|h|hours)\b))"
@@ -171,12 +178,12 @@ _NUMBER = rf"(\d{{1,15}})(?![\d]*[.:]\d)(?!\d){_UNITS}"
 _NAMED = re.compile(rf"(?:\b(\w+)\s+)?\b({_NAMES})\b[\"']?\s*[:=#\[(]*\s*{_NUMBER}", re.IGNORECASE)
 _BRACKETED = re.compile(r"\[(\d{1,15})\]")
 _LEADING = re.compile(rf"\W{{0,8}}([A-Za-z_][A-Za-z_ ]{{0,38}}?)[\s:=#\[(]+{_NUMBER}")
-_NOT_HERE = re.compile(r"resum|restor|load|continu|checkpoint|\bfrom\b", re.IGNORECASE)  # of where it was earlier
+_NOT_HERE = re.compile(r"resum|restor|load|continu|checkpoint|\bfrom\b", re.IGNORECASE)  # describes an earlier value
 _NOT_NOW = {"max", "total", "num", "number", "last", "best", "of", "per", "every"}
 
 
 class Counter:
-    """Values of one kind. One that falls back is a counter within another, and says nothing."""
+    """Values of one kind. One that decreases is a nested counter, and ignored."""
 
     def __init__(self, value: float, at: float) -> None:
         self.points = [(at, value)]
@@ -188,7 +195,7 @@ class Counter:
             self.points.append((at, value))
             if len(self.points) > MOST_POINTS:
                 self.points = [*self.points[:-1:2], self.points[-1]]
-        elif value < last and len(self.points) == 1:  # it was printed of something else, such as a setting
+        elif value < last and len(self.points) == 1:  # the first was something else, such as a setting
             self.points = [(at, value)]
         elif value < last:
             self.inner = True
@@ -201,8 +208,8 @@ class Counters:
         self._clock = clock
         self._known: dict[str, Counter] = {}
 
-    def see(self, point: Point) -> None:
-        """What was reported as a metric."""
+    def see(self, point: MetricPoint) -> None:
+        """Adds a reported metric."""
         if point.step is not None and point.values:
             self._add(f"step of {next(iter(point.values))}", point.step)
         for name in STEPS:
@@ -210,12 +217,12 @@ class Counters:
                 self._add(name, value)
 
     def read(self, line: str) -> None:
-        """What was printed."""
+        """Adds a printed line."""
         for name, value in numbers(line):
             self._add(name, value)
 
     def climbs(self, since: float) -> tuple[Climb, ...]:
-        """In seconds from a moment of the clock: those that people name first, then those that say most."""
+        """In seconds from a moment of the clock: well-known names first, then those with most values."""
         usable = [(name, one.points) for name, one in self._known.copy().items() if not one.inner]
         usable.sort(key=lambda known: (not is_named(known[0]), -len(known[1])))
         return tuple(
@@ -238,7 +245,7 @@ class Counters:
 
 
 class CountedLines:
-    """The lines that a rank prints, as a source of counters. It reports no points."""
+    """The output lines of a rank, as a source of counters. It reports no points."""
 
     behind = guesses = False
 
@@ -249,7 +256,7 @@ class CountedLines:
         self._lines = Lines()
         self._offset = 0
 
-    def fresh(self, *, final: bool) -> Iterator[Point]:  # noqa: ARG002  # as sources are asked
+    def fresh(self, *, final: bool) -> Iterator[MetricPoint]:  # noqa: ARG002  # as sources are asked
         for line in self._lines.feed(self._data().replace(b"\r", b"\n")):
             self._counters.read(line[:400].decode(errors="replace"))
         yield from ()
@@ -268,7 +275,7 @@ class CountedLines:
 
 
 def numbers(line: str) -> Iterator[tuple[str, int]]:
-    """The counters in a line: `epoch 3`, `{"step": 12}`, `[5] rmse: 0.1`, or the words and number it begins with."""
+    """The counters in a line: `epoch 3`, `{"step": 12}`, `[5] rmse: 0.1`, or the words and number at its start."""
     if _NOT_HERE.search(line):
         return
     named = [(match[2].lower(), int(match[3])) for match in _NAMED.finditer(line) if _is_now(match[1])]
@@ -281,7 +288,7 @@ def numbers(line: str) -> Iterator[tuple[str, int]]:
 
 
 def is_named(name: str) -> bool:
-    """What it counts is known by its name, and goes before what may be anything."""
+    """Its name says what it counts, so it goes before unknown ones."""
     return name.startswith("step of ") or name in _NAMES.split("|") or name == "[]"
 
 

@@ -1,4 +1,4 @@
-"""Everything that goes from the node to the store while a script runs: logs, metrics and outputs."""
+"""Everything that a node uploads while a script runs: logs, metrics and outputs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from stoker.agent.shipping.eventfiles import CsvPoints
 from stoker.agent.shipping.logs import LogShipper, Masking, RankLog
 from stoker.agent.shipping.metrics import MetricsShipper, event_files, logged_points
 from stoker.agent.shipping.outputs import Mirror, OutputsShipper
-from stoker.agent.shipping.points import Point
-from stoker.agent.shipping.printed import CountedLines, Counters, PrintedPoints
-from stoker.agent.shipping.worker import Trouble
+from stoker.agent.shipping.points import MetricPoint
+from stoker.agent.shipping.printed import HELD_S, CountedLines, Counters, PrintedPoints
+from stoker.agent.shipping.worker import StoreTrouble
 from stoker.model.node.orders import Orders
 from stoker.model.snapshot import Snapshot
 from stoker.stores import Store
@@ -20,7 +20,7 @@ from stoker.stores import Store
 CATCH_UP_S = 3.0
 
 Tell = Callable[[str, str], None]
-Seen = Callable[[Point, str], None]  # and what the source is called
+Seen = Callable[[MetricPoint, str], None]  # with the name of the source
 
 
 class Shipping:
@@ -30,7 +30,7 @@ class Shipping:
         orders: Orders,
         folder: NodeFolder,
         masking: Masking,
-        trouble: Trouble,
+        trouble: StoreTrouble,
         tell: Tell = lambda _kind, _text: None,
     ) -> None:
         self._store = store
@@ -48,32 +48,33 @@ class Shipping:
         self._seen: Seen = lambda _point, _source: None
 
     def begin_from(self, carried: Snapshot) -> None:
-        """These outputs were put back: earlier attempts have shipped them, and the metrics in them."""
+        """These outputs were restored: earlier attempts have uploaded them, and the metrics in them."""
         self._carried = carried
         self._mirror.begin_from(carried)
 
     def continue_from(self, sizes: Mapping[str, int]) -> None:
-        """What earlier machines of this attempt have shipped, by key: it is added to."""
+        """What earlier VMs of this attempt have uploaded, by key: this one appends."""
         self._sizes = sizes
         self.metrics.continue_from(sizes)
 
     def catch_up(self) -> None:
-        """A run resumes from a checkpoint, so nothing written or printed before it may be missing. Raises StoreFailed.
+        """A run resumes from a checkpoint, so everything written or printed before must be uploaded. Raises
+        StoreFailed.
 
-        Logs and metrics that the store refuses are not waited for long: they are tried again anyway.
+        Logs and metrics that the store refuses are not waited for long: they are retried anyway.
         """
         self._mirror.sync(hasty=True)
         for shipper in (self.metrics, self.logs):
             shipper.catch_up(CATCH_UP_S)
 
     def start_log(self, rank: int) -> None:
-        """From here on what is printed by, or for, the rank is shipped."""
+        """From here on, uploads the output of the rank."""
         if not self.logs.has(rank):
             self.logs.add(rank, RankLog(self._store, self._orders, self._folder, rank, self._sizes))
         self.logs.start()
 
     def start(self, ranks: Sequence[int], seen: Seen = lambda _point, _source: None) -> None:
-        """From here on metrics and outputs are shipped too, and each point of a metric is shown to `seen`."""
+        """From here on, uploads metrics and outputs too, and passes each point to `seen`."""
         read = {one.path: one.size_bytes for one in self._carried.entries}
         metrics, rules = self.metrics, self._orders.job.metrics
         metrics.sources = [
@@ -82,7 +83,7 @@ class Shipping:
             *event_files(self._folder.work, self._outputs, ranks[0], read),
             CsvPoints(self._folder.work, self._outputs, ranks[0], read),
         ]
-        for rank in ranks:  # behind the others, which say what need not be guessed
+        for rank in ranks:  # after the others, which contain what need not be guessed
             self.start_log(rank)
             points = PrintedPoints(self._folder.log(rank), rank, rules, metrics.reported, self._tell)
             metrics.sources.append(points if rank == ranks[0] else points.objects_only())
@@ -91,11 +92,14 @@ class Shipping:
             worker.start()
 
     def hasten(self, hurried: bool) -> None:
-        """The node is about to go, or stays after all."""
+        """The node is about to be evicted, or no longer."""
         self.logs.hurried = self.metrics.hurried = hurried
+        for source in self.metrics.sources:
+            if isinstance(source, PrintedPoints):
+                source.held_s = 0.0 if hurried else HELD_S
 
     def end(self) -> None:
-        """Nobody prints, reports or writes any more: what is left may be shipped."""
+        """Nobody prints, reports or writes any more: the rest can be uploaded."""
         for worker in self._workers:
             worker.ending.set()
 
@@ -103,18 +107,18 @@ class Shipping:
         """After these, everything is in the store, however long that takes."""
         return [self.end, *(worker.finish for worker in self._workers)]
 
-    def _show(self, point: Point, source: str) -> None:
+    def _show(self, point: MetricPoint, source: str) -> None:
         self._seen(point, source)
         self.counters.see(point)
 
     def progress(self) -> tuple[float | None, dict[str, float]]:
-        """The last step reported so far, and the last value of every metric."""
+        """The last reported step, and the last value of every metric."""
         seen = self.metrics.summaries.now()
         steps = [one.step for one in seen.values() if one.step is not None]
         return max(steps, default=None), {name: one.last for name, one in seen.items()}
 
     def figures(self) -> dict[str, Any]:
-        """What a report says about it."""
+        """The fields of a report."""
         files, size_bytes = self._mirror.totals
         return {
             "log_bytes": self.logs.sizes(),

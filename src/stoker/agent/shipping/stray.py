@@ -1,4 +1,4 @@
-"""What a script left in its working directory outside its outputs and checkpoints: shipped at its end."""
+"""Files that a script left in its working directory outside its outputs and checkpoints: uploaded at its end."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from stoker.stores.transfer.still import Mark, mark_of
 
 MOST_BYTES = 1_000_000_000
 MOST_FILES = 1000
-MOST_NAMES = 5  # that are told
-# An attempt that is followed by another, or whose machine is about to go, does not wait for this.
+MOST_NAMES = 5  # in the event
+# Skipped if another attempt follows, or the machine is about to be evicted.
 ENDS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.TARGET_REACHED)
 _NOISE = re.compile(r"(^|/)(__pycache__|\.[^/]+)(/|$)|\.py[co]$")
 _MODEL = re.compile(
@@ -34,28 +34,28 @@ _DATA = re.compile(r"(?i)^(data|datasets?|inputs?|cache|downloads?)/")
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class StrayFile:
     path: str
     place: str
     mark: Mark
 
     @property
     def rank(self) -> tuple[bool, bool, int, str]:
-        """What is probably wanted comes first: models, then anything else but data, the small before the large."""
+        """The most useful first: models, then anything else but data, small files before large ones."""
         return bool(_DATA.match(self.path)), not _MODEL.search(self.path), self.mark[0], self.path
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a report says of it."""
+class StrayFiles:
+    """The fields of a report."""
 
     names: tuple[str, ...] = ()
     files: int = 0
     size_bytes: int = 0
 
 
-def find(work: Path, orders: Orders, code: Collection[str], since_ns: int) -> list[Left]:
-    """New files, and files of the code that were written since, but for what is kept anyway. The most wanted first."""
+def find(work: Path, orders: Orders, code: Collection[str], since_ns: int) -> list[StrayFile]:
+    """New files, and files of the code that changed, except for what is uploaded anyway. The most useful first."""
     paths, outputs = CheckpointPaths(orders.job.checkpoints), f"{orders.job.outputs}/"
     found = []
     for path, entry in walk(str(work), lambda _path, _error: None):
@@ -67,12 +67,12 @@ def find(work: Path, orders: Orders, code: Collection[str], since_ns: int) -> li
         except (OSError, UnicodeEncodeError):
             continue
         if stat.S_ISREG(status.st_mode) and (path not in code or status.st_mtime_ns >= since_ns):
-            found.append(Left(path, entry.path, mark_of(status)))
+            found.append(StrayFile(path, entry.path, mark_of(status)))
     return sorted(found, key=lambda one: one.rank)
 
 
-def ship(store: Store, orders: Orders, found: list[Left]) -> Told:
-    """Puts as much as the bounds allow into the store. Raises StoreFailed, and may then be called again."""
+def ship(store: Store, orders: Orders, found: list[StrayFile]) -> StrayFiles:
+    """Uploads as much as the limits allow. Raises StoreFailed, and may then be called again."""
     contents = Contents(store, partial(layout.output, orders.run_id), alone=False, first=False)
     entries, room = list[Entry](), MOST_BYTES
     for one in found[:MOST_FILES]:
@@ -89,10 +89,10 @@ def ship(store: Store, orders: Orders, found: list[Left]) -> Told:
     if entries:
         store.put(layout.stray(orders.run_id, orders.attempt, orders.node), dump(Snapshot(tuple(entries))))
     names = tuple(_names(found))[:MOST_NAMES]
-    return Told(names, len(entries), sum(entry.size_bytes for entry in entries))
+    return StrayFiles(names, len(entries), sum(entry.size_bytes for entry in entries))
 
 
-def _names(found: list[Left]) -> Iterator[str]:
+def _names(found: list[StrayFile]) -> Iterator[str]:
     """Files by their paths; a folder of several by its own."""
     inside: dict[str, int] = {}
     for one in found:

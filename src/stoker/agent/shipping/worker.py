@@ -1,4 +1,4 @@
-"""How often to look and how long to wait before trying again: intervals that know what happened last."""
+"""How often to look and how long to wait before a retry: intervals that depend on the last result."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stoker.errors import StokerError, StoreUnavailable
 
 T = TypeVar("T")
 
-UNAVAILABLE_S = 900.0  # for how long a store that is needed to begin with may be out of reach
+UNAVAILABLE_S = 900.0  # how long the store may be unreachable at the start
 
 
-class Pace:
-    """The pause between two looks: short after something was found, and longer while nothing is."""
+class LookPause:
+    """The pause between two looks: short after something was found, growing while nothing is."""
 
     def __init__(self, shortest_s: float, longest_s: float) -> None:
         self._shortest_s = shortest_s
@@ -30,8 +30,8 @@ class Pace:
 
 
 @dataclass
-class Trouble:
-    """The times when the store could not be written, for the last report. Shared by the threads that write."""
+class StoreTrouble:
+    """The times when the store was not writable, for the final report. Shared by the writing threads."""
 
     reason: str = ""
     seconds: float = 0.0
@@ -46,13 +46,13 @@ class Trouble:
             self.seconds = max(self.seconds, time.monotonic() - since)
 
     def __str__(self) -> str:
-        return f"the store could not be written for {self.seconds:.0f} s: {self.reason}" if self.reason else ""
+        return f"the store was not writable for {self.seconds:.0f} s: {self.reason}" if self.reason else ""
 
 
 class Patience:
-    """Waits longer after every failure in a row, and knows when the next try is due."""
+    """Waits longer after every failure in a row, and knows when the next retry is due."""
 
-    def __init__(self, who: str, trouble: Trouble) -> None:
+    def __init__(self, who: str, trouble: StoreTrouble) -> None:
         self._who = who
         self._trouble = trouble
         self._pause_s = 0.0
@@ -74,7 +74,7 @@ class Patience:
 
 
 def persist(work: Callable[[], T], check: Callable[[], None] = lambda: None) -> T:
-    """What the work gives, once the store can be reached. `check` may raise to end the waiting."""
+    """The result of the work, once the store is reachable. `check` may raise to stop waiting."""
     give_up, pause_s = time.monotonic() + UNAVAILABLE_S, 0.2
     while True:
         try:
@@ -87,13 +87,13 @@ def persist(work: Callable[[], T], check: Callable[[], None] = lambda: None) -> 
         pause_s = min(2 * pause_s, 5.0)
 
 
-# A thread of the agent that works until it is told to finish.
+# A thread of the agent that works until it is asked to finish.
 
-LOOK_S = 0.1  # within which a worker that pauses sees that somebody waits
+LOOK_S = 0.1  # within which a pausing worker notices that somebody waits
 
 
-class Worker:
-    """Subclasses say what to do in `work`, which returns soon after `ending` is set and everything is done."""
+class ShippingThread:
+    """Subclasses implement `work`, which returns soon after `ending` is set and everything is done."""
 
     def __init__(self, name: str) -> None:
         self.ending = threading.Event()
@@ -101,12 +101,13 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Twice is fine."""
+        """Calling it twice is fine."""
         if not self._thread.ident:
             self._thread.start()
 
     def finish(self) -> None:
-        """Waits until the work is done, however long that takes. A bug in it is raised here, so that it is not lost."""
+        """Waits until the work is done, however long that takes. Raises an exception of the thread here, so that it is
+        not lost."""
         self.ending.set()
         if self._thread.ident:
             self._thread.join()
@@ -124,22 +125,22 @@ class Worker:
             self._failure = error
 
 
-class Shipper(Worker):
-    """A worker that writes to the store at its own pace, and at once when somebody waits for it."""
+class Shipper(ShippingThread):
+    """A worker that uploads at its own pace, and at once when somebody waits for it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._answering = threading.Condition()
         self._answered = 0
         self.asked = 0  # how many have waited, or do
-        self.hurried = False  # all of it counts, whatever a write costs
+        self.hurried = False  # upload everything, whatever a write costs
 
     @property
     def awaited(self) -> bool:
         return self.asked > self._answered
 
     def catch_up(self, limit_s: float) -> None:
-        """Returns when all that there is now is in the store, or after so long. For any thread but its own."""
+        """Returns when everything so far is in the store, or after so long. For any thread but its own."""
         with self._answering:
             if self._thread.is_alive():
                 self.asked += 1
@@ -147,15 +148,15 @@ class Shipper(Worker):
                 self._answering.wait_for(lambda: self._answered >= mine, limit_s)
 
     def answer(self, asked: int) -> None:
-        """Whoever had asked before the last look need not wait any more."""
+        """Those who asked before the last look need not wait any more."""
         if asked > self._answered:
             with self._answering:
                 self._answered = asked
                 self._answering.notify_all()
 
     def pause(self, seconds: float, asked: int) -> None:
-        """Shorter where it is to end, where a hurry begins, or where somebody has come to wait that it does not know
-        of: it knew of `asked`. Whoever still waits while the store refuses everything is no reason to hurry."""
+        """Shorter at the end, in a hurry, or when another thread starts to wait: `asked` were known before. Threads
+        that wait while the store refuses everything are no reason to hurry."""
         until, hurried = time.monotonic() + seconds, self.hurried
         while (self.asked, self.hurried) == (asked, hurried) and (left := until - time.monotonic()) > 0:
             if self.ending.wait(min(left, LOOK_S)):

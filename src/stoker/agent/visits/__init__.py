@@ -1,1 +1,1 @@
-"""The way in for people: commands, shells and terminals. Nothing of the script's own."""
+"""Access for people: commands, shells and terminals. Nothing of the script's own."""

@@ -1,4 +1,4 @@
-"""Makes the terminal of this process that of a script: keys, Ctrl-C and the size of the window go there."""
+"""Connects the terminal of this process to a script: keys, Ctrl-C and window size."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from stoker.agent.visits.terminal import AT_ONCE, HEAD, KEYS, SIZE, SIZES
 from stoker.model.node.visit import Inside
 from stoker.model.wire import load
 
-NOBODY = 3  # the exit code where no script has a terminal here, be it that it has ended
+NOBODY = 3  # the exit code where no script has a terminal here, or it has ended
 
 
 def attach(folder: NodeFolder) -> int:
     """Returns when the script has ended."""
     script = socket.socket(socket.AF_UNIX)
     try:
-        os.chdir(folder.root)  # the path of a socket may not be long
+        os.chdir(folder.root)  # socket paths must be short
         script.connect(folder.terminal.name)
     except OSError:
         return NOBODY
@@ -43,7 +43,7 @@ def attach(folder: NodeFolder) -> int:
 
 
 def _pass_on(script: socket.socket, keyboard: int, wakes: int) -> bool:
-    """Whether the script, or whoever stands in for it, has said anything."""
+    """Whether the script, or its relay, has sent anything."""
     _tell_size(script, keyboard)
     heard, reads = False, [script.fileno(), keyboard, wakes]
     while True:
@@ -83,7 +83,7 @@ def _show(piece: bytes) -> None:
 
 @contextmanager
 def _raw(terminal: int) -> Iterator[None]:
-    """Every key is the script's, Ctrl-C too. The terminal is as before afterwards, whatever ends this."""
+    """Every key goes to the script, Ctrl-C too. Restores the terminal afterwards."""
     if not os.isatty(terminal):
         yield
         return
@@ -96,21 +96,21 @@ def _raw(terminal: int) -> Iterator[None]:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
-# Becomes a command, or a shell, in the folder and with the variables of the run on this machine.
+# Runs a command, or a shell, in the folder and with the variables of the run on this machine.
 
 NOT_RUN = 125  # clear of the command's own exit codes
 _SHELLS = ("/bin/bash", "/bin/sh")
-_OWN = ("TERM", "COLORTERM", "LANG", "LC_ALL", "SSH_CONNECTION", "SSH_TTY")  # what a person's terminal brings along
+_OWN = ("TERM", "COLORTERM", "LANG", "LC_ALL", "SSH_CONNECTION", "SSH_TTY")  # from the visitor's terminal
 
 
 def enter(folder: NodeFolder, words: Sequence[str], variables: Mapping[str, str], secrets: Sequence[str] = ()) -> int:
-    """Returns only where it could not, or with `secrets`: then what the command prints is held back to its end, and
-    these are starred out in it."""
+    """Returns only where it failed, or with `secrets`: then the output of the command is held back to its end, with
+    these masked."""
     try:
         inside = load(Inside, folder.inside.read_bytes())
         os.chdir(inside.folder)
     except OSError:
-        return refuse("there is nothing of a run on this machine now")
+        return refuse("there is no run on this machine now")
     env = {**inside.env, **{name: variables[name] for name in _OWN if name in variables}}
     if secrets:
         return _masked(words, env, Masking(secrets))

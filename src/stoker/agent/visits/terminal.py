@@ -1,6 +1,6 @@
-"""Between a script's pseudo-terminal and the terminal of a person: everything that is printed goes to the log, too.
+"""Between a script's pseudo-terminal and a user's terminal: all output goes to the log, too.
 
-A process of its own, so that the script neither waits for its agent nor ends with it.
+A separate process, so that the script neither waits for its agent nor ends with it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from stoker.agent.processes.launch import RankCommand
 from stoker.agent.processes.ranks import spawn, spawn_with
 
 AT_ONCE = 1 << 16
-MOST_PENDING = 1 << 20  # what a person's terminal does not take has to wait, as it would without a relay
-ATTACH_S = 120.0  # for somebody to come; a script that reads would wait for ever otherwise
-FLUSH_S = 5.0  # for the last words, once the script has ended
+MOST_PENDING = 1 << 20  # output that the user's terminal has not accepted, before the script has to wait
+ATTACH_S = 120.0  # for a user to connect; a script that reads would wait forever otherwise
+FLUSH_S = 5.0  # for the last output, once the script has ended
 HEAD = struct.Struct("!cI")  # a letter, and the length of what follows
 KEYS, SIZE = b"k", b"s"  # what was typed; rows and columns
 SIZES = struct.Struct("!HH")
 
 
 def relay(master: int, log: int, listener: socket.socket) -> int:
-    """Returns when nobody can print any more. If the person's terminal goes away, so does the script's."""
+    """Returns when nobody can print any more. If the user's terminal disconnects, so does the script's."""
     for fd in (master, listener.fileno()):
         os.set_blocking(fd, False)
     return _Relay(master, log, listener).run()
@@ -41,7 +41,7 @@ class _Relay:
         self._log = log
         self._listener = listener
         self._person: socket.socket | None = None
-        self._shown = bytearray()  # not yet by the person's terminal
+        self._shown = bytearray()  # not yet written to the user's terminal
         self._typed = bytearray()  # not yet read by the script
         self._frames = bytearray()
         self._return = b""  # a carriage return whose line feed may follow
@@ -63,7 +63,7 @@ class _Relay:
             self._type()
             self._show()
         os.write(self._log, self._return)
-        return 0  # the kernel hangs up for the script as the terminal is closed
+        return 0  # the kernel sends SIGHUP to the script when the terminal is closed
 
     def _wait(self) -> None:
         room = self._person is None or len(self._shown) < MOST_PENDING
@@ -80,7 +80,7 @@ class _Relay:
                 self._person.setblocking(False)
 
     def _hear(self) -> bool:
-        """False where the person has left."""
+        """False where the user has disconnected."""
         assert self._person
         try:
             piece = self._person.recv(AT_ONCE)
@@ -105,14 +105,14 @@ class _Relay:
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def _print(self) -> bool:
-        """False where the script has ended, and everything that belongs to it."""
+        """False where the script, and all its children, have ended."""
         if self._person and len(self._shown) >= MOST_PENDING:
             return True
         try:
             piece = os.read(self._master, AT_ONCE)
         except BlockingIOError:
             return True
-        except OSError:  # Linux says so that the other side is closed
+        except OSError:  # how Linux reports that the other side is closed
             return False
         if not piece:
             return False
@@ -152,8 +152,8 @@ class _Relay:
 
 
 def start_on_terminal(command: RankCommand, log: Path, door: Path, library: Path) -> tuple[int, int]:
-    """Returns the pid of the rank, and that of the process between it, its log, and whoever comes in by `door`. Leaves
-    the current directory as it was, which is where the rank starts."""
+    """Returns the pids of the rank and of the process between it, its log, and visitors at `door`. Keeps the current
+    directory, which is where the rank starts."""
     assert command.terminal
     master, slave = os.openpty()
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -165,7 +165,7 @@ def start_on_terminal(command: RankCommand, log: Path, door: Path, library: Path
             fcntl.ioctl(master, termios.TIOCSWINSZ, size)
             _listen(listener, door)
             relay = spawn(words, {}, (master, file, nothing, listener.fileno()))
-            # Whoever leads a session, has no terminal yet and opens one, has it from then on.
+            # A session leader without a terminal gets the one that it opens.
             opened = (os.POSIX_SPAWN_OPEN, 0, os.ttyname(slave), os.O_RDWR, 0)
             copies = [(os.POSIX_SPAWN_DUP2, 0, place) for place in (1, 2)]
             return spawn_with(command.argv, command.env, [opened, *copies]), relay
@@ -175,7 +175,7 @@ def start_on_terminal(command: RankCommand, log: Path, door: Path, library: Path
 
 
 def _listen(listener: socket.socket, door: Path) -> None:
-    """By a short path: that of a socket may not be long."""
+    """By a short path: socket paths must be short."""
     door.unlink(missing_ok=True)
     here = Path.cwd()
     os.chdir(door.parent)

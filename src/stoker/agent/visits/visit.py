@@ -1,4 +1,4 @@
-"""One visit: a command beside the script, what it prints on its way to the store, and its end."""
+"""One visit: a command next to the script, the upload of its output, and its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from stoker.agent.attempt.endings import Broken
+from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.processes.family import readable
 from stoker.agent.processes.ranks import spawn
 from stoker.agent.shipping.logs import Masking
@@ -20,23 +20,23 @@ from stoker.model.wire import dump
 from stoker.stores import Store
 from stoker.stores.pacing import pacing
 
-SIGNALS = ((0.0, signal.SIGINT), (2.0, signal.SIGTERM), (4.0, signal.SIGKILL))  # seconds after it is wished no more
+SIGNALS = ((0.0, signal.SIGINT), (2.0, signal.SIGTERM), (4.0, signal.SIGKILL))  # seconds after it was ended
 HURRIED = ((0.0, signal.SIGTERM), (1.0, signal.SIGKILL))  # where the run waits for it
-DRAIN_S = 1.0  # for what it has left running to let go of its output
+DRAIN_S = 1.0  # for its leftover processes to close its output
 LOOK_EVERY_S = 0.1
 AT_ONCE = 1 << 16
 KILLED = 128 + signal.SIGKILL
-MOST_PENDING = 4 << 20  # what is printed faster than the store takes it has to wait
+MOST_PENDING = 4 << 20  # output that is not uploaded yet, before the command has to wait
 RETRY_S = 0.5
-GIVE_UP_S = 30.0  # on a store that is away, once nobody wishes for the visit
-# The shell outlives the command to say how it ended, on a file that nobody else has: the agent's own waiting is for the
-# ranks. Signals are for the command; the shell passes over them.
+GIVE_UP_S = 30.0  # on an unavailable store, once the visit is ended
+# The shell outlives the command to report how it ended, on a file descriptor of its own: the agent waits only for the
+# ranks. Signals are for the command; the shell ignores them.
 _SHELL = ("/bin/sh", "-c", 'trap : INT TERM; cd -- "$1" && shift && "$@" 3>&-; echo $? >&3', "stoker")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Where a command finds itself: the script's folder and variables."""
+class VisitSurroundings:
+    """The environment of a command: the script's folder and variables."""
 
     folder: str
     env: Mapping[str, str] = field(repr=False)
@@ -44,7 +44,7 @@ class Surroundings:
 
 @dataclass
 class _Stream:
-    """One of the two that a command prints to. `pending` is read and not yet in the store."""
+    """One of the two output streams of a command. `pending` is read and not yet in the store."""
 
     key: str
     masking: Masking
@@ -61,7 +61,7 @@ class _Stream:
 
 
 class RunningVisit:
-    """Has a thread of its own. `end` may be called from any other, and more than once."""
+    """Has its own thread. `end` may be called from any other, and more than once."""
 
     def __init__(self, visit: Visit, store: Store, prefix: str, masking: Masking) -> None:
         self._visit = visit
@@ -74,7 +74,7 @@ class RunningVisit:
         self._due = 0.0
         self._thread = threading.Thread(target=self._run, name=f"visit {visit.id}", daemon=True)
 
-    def start(self, place: Surroundings) -> None:
+    def start(self, place: VisitSurroundings) -> None:
         self._place = place
         self._thread.start()
 
@@ -94,8 +94,8 @@ class RunningVisit:
         self._keep_trying(lambda: self._store.put(f"{self._prefix}begun", b"begun"))
         try:
             end = self._carry_out()
-        except (Broken, OSError) as error:
-            end = VisitEnd(126, f"it could not be run: {error}")
+        except (AttemptBroken, OSError) as error:
+            end = VisitEnd(126, f"could not run the command: {error}")
         self._keep_trying(lambda: self._out.ship(self._store, final=True))
         self._keep_trying(lambda: self._err.ship(self._store, final=True))
         self._keep_trying(lambda: self._store.put(f"{self._prefix}end.json", dump(end)))
@@ -119,7 +119,8 @@ class RunningVisit:
         return VisitEnd(code, self._why)
 
     def _attend(self, pid: int, streams: dict[int, _Stream], said: int) -> int | None:
-        """Until it has ended and nothing more comes. The exit code, or None where even the shell was killed."""
+        """Until the command has ended and its output is complete. The exit code, or None where even the shell was
+        killed."""
         word, drained_at = b"", 0.0
         reading = {said, *streams}
         while reading:
@@ -142,13 +143,13 @@ class RunningVisit:
         return int(word) if word.strip().isdigit() else None
 
     def _signal(self, pid: int) -> None:
-        """The shell lives, so the group is still this visit's."""
+        """The shell lives, so the group still belongs to this visit."""
         while self._unwished_at and self._signals and time.monotonic() - self._unwished_at >= self._signals[0][0]:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, self._signals.pop(0)[1])
 
     def _ship(self) -> None:
-        """As often as the store may be written to. What fails is tried again with what comes next."""
+        """As often as the store may be written to. A failed write is retried with the next one."""
         now = time.monotonic()
         if now < self._due or not (self._out.pending or self._err.pending):
             return

@@ -39,10 +39,10 @@ class Words:
 def is_ours(words: Words) -> bool:
     """A save or load of the script's own training, by the one process that trains."""
     if threading.current_thread() is not threading.main_thread():
-        words.say("what another thread saves is not of one moment with the training: nothing is kept beside it")
+        words.say("a save in another thread is not consistent with the training: its random states are not saved")
         return False
     if _is_distributed():
-        words.say("several ranks train together: each would need its own random states, so none are kept")
+        words.say("several ranks train together: each would need its own random states, so none are saved")
         return False
     return not _is_exact_by_itself()
 

@@ -119,7 +119,9 @@ class Session:
             return
         record = sidecar.find(path)
         if record is None:
-            self.words.say(f"nothing is known of `{Path(path).name}` as it is now: its random states are not restored")
+            self.words.say(
+                f"no random states were saved for `{Path(path).name}` in its current form: none are restored"
+            )
             return
         newest = self._pending["saves"] if self._pending is not None else 0
         if record["process"] == self._token or record["saves"] < newest:
@@ -167,7 +169,9 @@ class Session:
         if self._pending is None:
             return
         if not self._pending.get("restored"):
-            self.words.say("the loop that the checkpoint was saved in was not entered: random states are not restored")
+            self.words.say(
+                "the script did not enter the loop in which the checkpoint was saved: random states are not restored"
+            )
         if self._entering is not None:
             self._entering.stop()
         self._pending = self._entering = None
@@ -207,9 +211,7 @@ class Session:
         if self._is_interrupted(held, record, frames):
             return self.loaders.begin(loader, lambda: self._continued(loader, held, record, make, frames))
         if held["lasting"] and getattr(loader, "_iterator", None) is None:
-            self.words.say(
-                "workers that stay alive between epochs begin anew: what they draw themselves is not restored"
-            )
+            self.words.say("persistent workers start over: their own random draws are not restored")
             return self.loaders.begin(loader, lambda: without_new_workers(loader, make))
         return self.loaders.begin(loader, make)
 
@@ -246,7 +248,7 @@ class Session:
             self._at_batch = (iterator, skip, record)
             return iterator
         self._put_back(record, frames)
-        self.words.say(f"the pass over the data continues behind {skip} batches")
+        self.words.say(f"the pass over the data continues after {skip} batches")
         return iterator
 
     _at_batch: tuple[Any, int, dict[str, Any]] | None = None

@@ -1,4 +1,4 @@
-"""The buckets of DistributedDataParallel, carried over a restart.
+"""The buckets of DistributedDataParallel, carried over a restart, in the wrappers that train what a checkpoint holds.
 
 DDP reduces gradients in buckets. It arranges them once when it is made, and once more after the first backward pass, by
 the order in which gradients became ready. Three or more ranks add up an element in an order that depends on its place
@@ -7,11 +7,12 @@ in the bucket, so a rank that resumes with the first arrangement gets other bits
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from stoker.checkpoint.ranks import ordered, wrappers
+from stoker.checkpoint.ranks import ordered
 from stoker.checkpoint.read.shelf import say
 
 Record = dict[str, Any]
@@ -32,7 +33,7 @@ class Buckets:
         self._kept: dict[int, list[list[int]]] = {}  # arranged for good, by the wrapper's identity
         self._wanted: dict[int, list[list[int]]] = {}  # of the checkpoint that was restored
         self._waiting: dict[str, Record] = {}  # of wrappers that have not been found yet
-        self._take(wrappers.given(things.values()))
+        self._take(given(things.values()))
 
     @property
     def settled(self) -> bool:
@@ -60,11 +61,11 @@ class Buckets:
 
     def add(self, thing: Any) -> None:
         """What a framework has wrapped, which is in nothing the checkpoint was given."""
-        self._take(wrappers.given([thing]))
+        self._take(given([thing]))
 
     def _search(self) -> None:
         self._searched = True
-        self._take(wrappers.elsewhere(self._things.values(), self._wrappers))
+        self._take(elsewhere(self._things.values(), self._wrappers))
 
     def _take(self, found: list[Any]) -> None:
         for wrapper in found:
@@ -77,10 +78,10 @@ class Buckets:
         """Two of the same signature are told apart by their order."""
         named: dict[str, Any] = {}
         for wrapper in self._wrappers:
-            signature, number = wrappers.signature(wrapper), 0
-            while f"{number} {signature}" in named:
+            name, number = signature(wrapper), 0
+            while f"{number} {name}" in named:
                 number += 1
-            named[f"{number} {signature}"] = wrapper
+            named[f"{number} {name}"] = wrapper
         return named
 
     def _record(self, wrapper: Any) -> Record:
@@ -90,7 +91,7 @@ class Buckets:
         if arranged is None and (arranged := arrangement(wrapper)) is not None:
             self._kept[id(wrapper)] = arranged
             if sorted(self._wanted.get(id(wrapper), arranged)) != sorted(arranged):
-                say("DistributedDataParallel has other buckets than before: results may be rounded differently")
+                say("DistributedDataParallel uses different buckets than before: results may be rounded differently")
         order = None if arranged else _ready_order(wrapper)
         return {"buckets": arranged, "order": order, "sync_buffers": wrapper.require_forward_param_sync}
 
@@ -166,7 +167,7 @@ def _hindrance(wrapper: Any) -> str | None:
         return "DistributedDataParallel with mixed precision cannot be given the buckets of the checkpoint"
     needed = ("_push_all_rebuilt_params", "_rebuild_buckets", "_remove_autograd_hooks")
     if not all(hasattr(wrapper.reducer, name) for name in needed) or not hasattr(wrapper, "_comm_hooks"):
-        return "this PyTorch has no way to give DistributedDataParallel the buckets of the checkpoint"
+        return "this PyTorch does not support restoring the buckets of DistributedDataParallel"
     return None
 
 
@@ -192,3 +193,62 @@ def _replace_reducer(wrapper: Any, order: list[int]) -> None:
     setattr(wrapper, _ORDER, order)
     wrapper.reducer._push_all_rebuilt_params()
     wrapper._has_rebuilt_buckets = wrapper.reducer._rebuild_buckets()
+
+
+def given(things: Iterable[Any]) -> list[Any]:
+    """Those among `things` or anywhere inside their modules, in an order that is the same on every rank."""
+    kind = _kind()
+    if kind is None:
+        return []
+    module = _module()
+    inside = (one for thing in things if isinstance(thing, module) for one in thing.modules())
+    return _once(one for one in inside if isinstance(one, kind))
+
+
+def elsewhere(things: Iterable[Any], known: list[Any]) -> list[Any]:
+    """Those that nobody gave us: a script may hand over the bare module, or an object of its own that holds a model.
+
+    Looks through the memory of the process if `things` train a parameter that no known wrapper has. Every rank finds
+    the same ones, in the same order.
+    """
+    kind = _kind()
+    if kind is None:
+        return []
+    covered = {id(parameter) for wrapper in known for parameter in wrapper.parameters()}
+    missing = {id(parameter) for thing in things for parameter in _trained(thing)} - covered
+    if not missing:
+        return []
+    gc.collect()  # a wrapper that the script has dropped may be there on one rank and gone on another
+    living = [one for one in gc.get_objects() if issubclass(type(one), kind)]
+    wanted = [one for one in living if any(id(parameter) in missing for parameter in one.parameters())]
+    return sorted(wanted, key=signature)
+
+
+def signature(wrapper: Any) -> str:
+    """The same in the process that resumes, and for wrappers that could stand in for each other."""
+    trained = (f"{name} {tuple(one.shape)}" for name, one in wrapper.module.named_parameters() if one.requires_grad)
+    return f"{type(wrapper.module).__name__}: {', '.join(trained)}"
+
+
+def _trained(thing: Any) -> Iterator[Any]:
+    module = _module()
+    if isinstance(thing, module):
+        yield from (one for one in thing.parameters() if one.requires_grad)
+    for group in getattr(thing, "param_groups", ()):
+        yield from (one for one in group["params"] if one.requires_grad)
+
+
+def _once(found: Iterable[Any]) -> list[Any]:
+    return list({id(one): one for one in found}.values())
+
+
+def _kind() -> Any:
+    """None where there are no ranks to add gradients with."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return sys.modules["torch.nn.parallel"].DistributedDataParallel
+
+
+def _module() -> Any:
+    return sys.modules["torch.nn"].Module

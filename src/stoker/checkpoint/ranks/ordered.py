@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from stoker.checkpoint.read.shelf import say
-from stoker.checkpoint.save.thread import Worker
+from stoker.checkpoint.save.thread import SaveThread
 
 # Messages of one tag keep their order; a script that sends its own will hardly have chosen these numbers.
 _CHUNKS, _SUMS = 1_398_033_001, 1_398_033_002
@@ -47,7 +47,7 @@ class OrderedSum:
         # Beginning with the next rank, so that not everybody sends to the same one at the same time.
         self._others = [(self._rank + distance) % self._world for distance in range(1, self._world)]
         self._global = [self._distributed.get_global_rank(group, rank) for rank in range(self._world)]
-        self._worker = Worker("stoker-sum")
+        self._worker = SaveThread("stoker-sum")
         self._spare: list[Any] = []  # memory for chunks of others
 
     def reduce(self, buffer: Any) -> Any:

@@ -15,10 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from stoker.checkpoint.read import format
-from stoker.checkpoint.read import manifest as manifests
+from stoker.checkpoint.read import format, manifests
 from stoker.checkpoint.read.format import LARGE_BYTES
-from stoker.checkpoint.read.manifest import FileEntry, Manifest
+from stoker.checkpoint.read.manifests import CheckpointManifest, FileEntry
 from stoker.checkpoint.save.snapshot import STATE
 from stoker.checkpoint.state.leaves import Leaf, make
 from stoker.checkpoint.state.spreading import Whole, on_this_rank, together
@@ -35,11 +34,11 @@ class Digest(Protocol):
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenCheckpoint:
     """A checkpoint whose files are all as they were written."""
 
     path: Path
-    manifest: Manifest
+    manifest: CheckpointManifest
     verified: bool = False
     _contents: dict[str, memoryview] = field(default_factory=dict)
     _tensors: dict[str, dict[str, tuple[Leaf, memoryview]]] = field(default_factory=dict)
@@ -67,7 +66,7 @@ class Opened:
 class OpenedPart:
     """What one rank saved. `form` is its structure, `leaves` what is known of its numbers without reading them."""
 
-    opened: Opened
+    opened: OpenCheckpoint
     prefix: str
     form: Any
     leaves: dict[str, Leaf]
@@ -90,20 +89,20 @@ def rank_folder(rank: int) -> str:
     return f"rank-{rank}/" if rank else ""
 
 
-def open_as_is(path: Path) -> Opened:
+def open_as_is(path: Path) -> OpenCheckpoint:
     """Without looking at its files: for whoever knows that they were verified a moment ago."""
     try:
-        return Opened(path, manifests.load((path / manifests.NAME).read_bytes()))
+        return OpenCheckpoint(path, manifests.load((path / manifests.NAME).read_bytes()))
     except FileNotFoundError:
         raise Unreadable("it has no manifest") from None
     except OSError as error:
         raise Unreadable(f"its manifest cannot be read: {error.strerror}") from None
 
 
-def open_verified(path: Path) -> Opened:
+def open_verified(path: Path) -> OpenCheckpoint:
     """An `Unreadable` names the first file that is not as it was written."""
     opened = open_as_is(path)
-    memory = Memory()
+    memory = PageMemory()
 
     def read(item: tuple[str, FileEntry]) -> str | None:
         name, entry = item
@@ -135,7 +134,7 @@ def _read(path: Path, entry: FileEntry, into: memoryview) -> str | None:
                 at += count
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    return None if found.hexdigest() == entry.sha256 else "has other contents than were written"
+    return None if found.hexdigest() == entry.sha256 else "does not match its hash"
 
 
 def _read_direct(path: Path, into: memoryview, found: Digest) -> int:
@@ -169,7 +168,7 @@ def mapped(path: Path) -> memoryview:
 _SLOW_NS = 1_500_000  # of the processor's time: a huge page that is at hand takes 0.2 ms, another one 5 ms
 
 
-class Memory:
+class PageMemory:
     """Huge pages take a fifth of the time that small ones do. But many a virtual machine gives to its host what it does
     not use, and has huge pages brought back one small page at a time, while small ones are mostly there. So the first
     huge page of each room is tried, and after one that was slow no more are asked for."""
@@ -212,11 +211,13 @@ def load_weights(path: str | Path, part: str = "model") -> Any:
         ranks = [opened.part(rank) for rank in range(opened.manifest.ranks)]
         first = next((one for one in ranks if one), None)
         if first is None or part not in first.form["parts"]:
-            raise CheckpointRefused(f"{path} holds no `{part}`", hint="see its state.json for what it holds")
+            raise CheckpointRefused(f"{path} contains no `{part}`", hint="its state.json lists its content")
 
         def whole(words: Any, _: Any) -> Any:
             if None in ranks:
-                raise CheckpointRefused(f"{path} holds the parts of one node, and its tensors are spread over several")
+                raise CheckpointRefused(
+                    f"{path} contains the parts of one node, but its tensors are sharded over several"
+                )
             return together(words, [rank.value(words["of"]) for rank in ranks if rank])
 
         return first.value(first.form["parts"][part], whole=whole)
@@ -228,8 +229,8 @@ def load_weights(path: str | Path, part: str = "model") -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointRefused(
-            f"{path} holds more than tensors and plain containers, and reading it would execute what is in it: "
+            f"{path} contains more than tensors and plain containers, and reading it would execute code: "
             f"{str(error).splitlines()[0]}",
-            hint='if you trust whoever made it, convert it once: `python -c "import torch; torch.save('
+            hint='if you trust its source, convert it once: `python -c "import torch; torch.save('
             f"torch.load('{path}', weights_only=False).state_dict(), 'weights.pt')\"`",
         ) from None

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from stoker.checkpoint.ranks.agreement import Agreement
-from stoker.checkpoint.read.manifest import Manifest
-from stoker.checkpoint.read.reading import Opened, OpenedPart, open_as_is, rank_folder
+from stoker.checkpoint.read.manifests import CheckpointManifest
+from stoker.checkpoint.read.reading import OpenCheckpoint, OpenedPart, open_as_is, rank_folder
 from stoker.checkpoint.read.shelf import CheckpointFolder, say
 from stoker.checkpoint.save.snapshot import STATE
 from stoker.checkpoint.state.leaves import Leaf
-from stoker.checkpoint.state.parts import Part
+from stoker.checkpoint.state.parts import StatePart
 from stoker.checkpoint.state.structure import Flattener
 from stoker.checkpoint.surroundings import Surroundings
 from stoker.errors import DoesNotFit
@@ -27,11 +27,11 @@ def find(shelf: CheckpointFolder, ranks: Agreement, around: Surroundings) -> tup
     first = opened.part(0)
     if first is not None:
         saved_by = f"{opened.path.name} was saved by {opened.manifest.ranks} ranks"
-        say(f"{saved_by}: rank {around.rank} goes on from the beginning of the epoch, in an order of its own")
+        say(f"{saved_by}: rank {around.rank} resumes at the start of the epoch, in its own order")
     return (first, False) if first is not None else None
 
 
-def check(stored: OpenedPart, parts: Mapping[str, Part]) -> None:
+def check(stored: OpenedPart, parts: Mapping[str, StatePart]) -> None:
     """Raises DoesNotFit, naming the first thing that differs, before anything of the training is changed."""
     name = stored.opened.path.name
     check_names(name, stored.form["parts"], parts)
@@ -42,24 +42,24 @@ def check(stored: OpenedPart, parts: Mapping[str, Part]) -> None:
         check_tensors(name, part_name, stored.leaves, flat.leaves, strict=part.in_place)
 
 
-def _agreed(shelf: CheckpointFolder, ranks: Agreement, around: Surroundings) -> Opened | None:
+def _agreed(shelf: CheckpointFolder, ranks: Agreement, around: Surroundings) -> OpenCheckpoint | None:
     """The newest good checkpoint that every node has. The first rank of a node verifies it for the others."""
     leads = around.local_rank == 0
     if leads:
         shelf.sweep()
 
-    def fits(manifest: Manifest) -> bool:
+    def fits(manifest: CheckpointManifest) -> bool:
         """Of as many ranks as now, what another node saved is no use here: its own part of it was never made safe."""
         return rank_folder(around.rank if manifest.ranks == around.world else 0) + STATE in manifest.files
 
-    found: Opened | None = None
+    found: OpenCheckpoint | None = None
     least, same = None, False
     while not same:
         if leads:
             found = shelf.newest(least, fits)
         least, same = ranks.least((found.path.name if found else "") if leads else None)
     if leads and not least and shelf.names():
-        say("there is no checkpoint that all ranks can go on from: the training begins anew")
+        say("no checkpoint is complete on all ranks: training starts over")
     return found if leads or not least else open_as_is(shelf.folder / least)
 
 
@@ -69,9 +69,9 @@ def _agreed(shelf: CheckpointFolder, ranks: Agreement, around: Surroundings) -> 
 def check_names(name: str, stored: Mapping[str, Any], present: Mapping[str, Any]) -> None:
     """Both sides have to be made of the same parts."""
     for missing in [part for part in stored if part not in present]:
-        raise _misfit(name, f"it holds `{missing}`, which this code does not give to `Checkpoint(…)`")
+        raise _misfit(name, f"it contains `{missing}`, which this code does not pass to `Checkpoint(…)`")
     for added in [part for part in present if part not in stored]:
-        raise _misfit(name, f"it does not hold `{added}`, which this code gives to `Checkpoint(…)`")
+        raise _misfit(name, f"it lacks `{added}`, which this code passes to `Checkpoint(…)`")
 
 
 def check_tensors(
@@ -103,7 +103,7 @@ def check_groups(name: str, part: str, stored: Any, present: Any) -> None:
 
 def _misfit(name: str, reason: str) -> DoesNotFit:
     return DoesNotFit(
-        f"the checkpoint {name} was made by other code: {reason}",
-        hint="to start anew, move the checkpoints away or give `Checkpoint(folder=…)` another folder; to keep the "
+        f"the checkpoint {name} does not match this code: {reason}",
+        hint="to start over, move the checkpoints away or set `Checkpoint(folder=…)` to another folder; to keep the "
         "weights that fit, use `Checkpoint.load_weights(…)`",
     )

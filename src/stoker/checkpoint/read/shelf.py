@@ -19,9 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stoker.checkpoint.read import manifest as manifests
-from stoker.checkpoint.read.manifest import Manifest
-from stoker.checkpoint.read.reading import Opened, open_as_is, open_verified
+from stoker.checkpoint.read import manifests
+from stoker.checkpoint.read.manifests import CheckpointManifest
+from stoker.checkpoint.read.reading import OpenCheckpoint, open_as_is, open_verified
 from stoker.checkpoint.save.files import sync_folder
 from stoker.errors import Unreadable
 
@@ -42,7 +42,9 @@ class CheckpointFolder:
         found = [match for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
         return [match[0] for match in sorted(found, key=lambda match: (int(match[1]), int(match[2] or 1)))]
 
-    def newest(self, up_to: str | None = None, fits: Callable[[Manifest], bool] = lambda _: True) -> Opened | None:
+    def newest(
+        self, up_to: str | None = None, fits: Callable[[CheckpointManifest], bool] = lambda _: True
+    ) -> OpenCheckpoint | None:
         """The newest that fits and passes verification. What does not pass is moved aside, loudly, and the one before
         it tried."""
         for name in reversed(self.names()):
@@ -72,7 +74,7 @@ class CheckpointFolder:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def commit(self, made: Path, manifest: Manifest) -> Path:
+    def commit(self, made: Path, manifest: CheckpointManifest) -> Path:
         """Makes a finished folder visible. After this returns, it survives a power cut."""
         (made / manifests.NAME).write_bytes(manifest.dump())
         sync_folder(made, its_files=(manifests.NAME,))
@@ -87,7 +89,7 @@ class CheckpointFolder:
 
     def tidy(self, keep: int, best: str | None) -> None:
         """Removes what retention does not keep. Called after a commit, never before."""
-        there = [Kept(name, self._metrics(name) if best else {}) for name in self.names()]
+        there = [SavedCheckpoint(name, self._metrics(name) if best else {}) for name in self.names()]
         for name in {one.name for one in there} - to_keep(there, keep, best) if there else ():
             self._remove(name)
 
@@ -119,20 +121,20 @@ def say(text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedCheckpoint:
     """One checkpoint that is there, as far as retention cares."""
 
     name: str
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-def to_keep(there: Sequence[Kept], keep: int, best: str | None = None) -> set[str]:
+def to_keep(there: Sequence[SavedCheckpoint], keep: int, best: str | None = None) -> set[str]:
     """The newest `keep`, and the best by a metric. `there` is in the order of saving.
 
     `best` names the metric; with a leading minus less is better. Of equals the earliest is the best.
     """
     if keep < 1:
-        raise ValueError(f"keep={keep}: at least one checkpoint has to be kept")
+        raise ValueError(f"keep={keep}: expected at least 1")
     names = {one.name for one in there[-keep:]}
     if best:
         judged = [one for one in there if not math.isnan(score(one.metrics, best))]

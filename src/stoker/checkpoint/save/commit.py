@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from shutil import rmtree
 
-from stoker.checkpoint.read.manifest import FileEntry, Manifest
-from stoker.checkpoint.read.reading import Opened, rank_folder
+from stoker.checkpoint.read.manifests import CheckpointManifest, FileEntry
+from stoker.checkpoint.read.reading import OpenCheckpoint, rank_folder
 from stoker.checkpoint.read.shelf import CheckpointFolder
 from stoker.checkpoint.save.files import Dropped, WriteOrders, Written, sync_folder, write_files
 from stoker.checkpoint.save.snapshot import StateCopy
@@ -33,7 +33,7 @@ class Saver:
         self._known: dict[str, Path] = {}
         self.moved_bytes = 0  # written by the last save: what was linked does not count
 
-    def follow(self, opened: Opened) -> None:
+    def follow(self, opened: OpenCheckpoint) -> None:
         """Files of this checkpoint need not be written again while they stay the same."""
         self._remember(opened.path, opened.manifest)
 
@@ -62,7 +62,7 @@ class Saver:
         if self._around.local_world > 1:
             _put_part(folder, self._around.rank, parts[0])
             parts = [self._part(folder, rank, orders) for rank in self._node_ranks]
-        manifest = Manifest(
+        manifest = CheckpointManifest(
             step=snapshot.step,
             epoch=snapshot.epoch,
             saved_at=time.time(),
@@ -114,7 +114,7 @@ class Saver:
         first = self._around.rank - self._around.local_rank
         return range(first, first + self._around.local_world)
 
-    def _remember(self, path: Path, manifest: Manifest) -> None:
+    def _remember(self, path: Path, manifest: CheckpointManifest) -> None:
         prefix = rank_folder(self._around.rank)
         own = {name: entry for name, entry in manifest.files.items() if name.startswith(prefix)}
         self._known = {entry.sha256: path / name for name, entry in own.items()}

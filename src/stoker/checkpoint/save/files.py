@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from stoker.checkpoint.read.manifest import FileEntry
+from stoker.checkpoint.read.manifests import FileEntry
 from stoker.checkpoint.save.snapshot import StateCopy, digest
 
 _CHUNK_BYTES = 16 << 20

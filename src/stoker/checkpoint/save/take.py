@@ -14,25 +14,27 @@ from stoker.checkpoint import surroundings
 from stoker.checkpoint.read.shelf import say
 from stoker.checkpoint.save.interval import Cost
 from stoker.checkpoint.save.snapshot import Copying, StateCopy, mark_of_gpu
-from stoker.checkpoint.save.thread import Worker
+from stoker.checkpoint.save.thread import SaveThread
 from stoker.checkpoint.save.writer import Writer
-from stoker.checkpoint.state.parts import Part
-from stoker.checkpoint.state.position import Progress
+from stoker.checkpoint.state.parts import StatePart
+from stoker.checkpoint.state.position import EpochProgress
 from stoker.checkpoint.state.spreading import is_spread
 from stoker.checkpoint.state.structure import Flattener
 
 States = dict[str, Any]  # what the parts say their states are, by their names
 
 
-class Saving:
+class StateSaver:
     """For the training's thread. `optimizers` are those that tell before they make a step."""
 
-    def __init__(self, parts: Mapping[str, Part], optimizers: list[Any], progress: Progress, writer: Writer) -> None:
+    def __init__(
+        self, parts: Mapping[str, StatePart], optimizers: list[Any], progress: EpochProgress, writer: Writer
+    ) -> None:
         self._parts = parts
         self._optimizers = optimizers
         self._progress = progress
         self._writer = writer
-        self._copier = Worker("stoker-copy")  # of its own, because the one that writes may be busy
+        self._copier = SaveThread("stoker-copy")  # of its own, because the one that writes may be busy
         self._copying: Copying | None = None
         self._overlap = bool(optimizers)
         self._flat: Flattener | None = None
@@ -80,7 +82,9 @@ class Saving:
         begun = time.perf_counter()
         if not copying.good():
             self._overlap, self.again = False, True
-            say("weights were changed between two steps of their optimizer; that save is dropped, the next step saved")
+            say(
+                "weights changed between two steps of their optimizer; that save is dropped, and the next step is saved"
+            )
         waited_s = time.perf_counter() - begun
         self._blocked_s += waited_s
         self._toll.add(waited_s)

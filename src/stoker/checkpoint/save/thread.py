@@ -14,7 +14,7 @@ Jobs = SimpleQueue[Job | None]
 _at_work: dict[threading.Thread, Jobs] = {}
 
 
-class Worker:
+class SaveThread:
     """Does what it is handed, one after the other; handing it something costs a few microseconds. Its thread ends with
     this object, once everything is done. What is handed over is kept alive until then, and nothing else."""
 

@@ -14,7 +14,7 @@ from typing import Any
 from stoker.checkpoint.read.shelf import say
 from stoker.checkpoint.save.files import Dropped, WriteOrders
 from stoker.checkpoint.save.snapshot import StateCopy
-from stoker.checkpoint.save.thread import Worker
+from stoker.checkpoint.save.thread import SaveThread
 from stoker.checkpoint.state.leaves import Leaf, torch_dtype
 
 Save = Callable[[StateCopy, WriteOrders], Path | None]  # puts a snapshot on the shelf
@@ -30,7 +30,7 @@ class Writer:
         self._waiting: StateCopy | None = None
         self._writing: StateCopy | None = None
         self._hurry = False
-        self._worker = Worker("stoker-checkpoint")
+        self._worker = SaveThread("stoker-checkpoint")
         self._at_work = False
         self.trouble: str | None = None
         self.written_s = 0.0
@@ -64,7 +64,7 @@ class Writer:
             buffers.prepare(leaves, values)
             self.give_back(buffers)
 
-        Worker("stoker-buffers").hand(work)
+        SaveThread("stoker-buffers").hand(work)
 
     def submit(self, snapshot: StateCopy, *, hurry: bool = False) -> None:
         """To be written once `begin` is called. With `hurry` a save under way is given up for this one, and all cores
@@ -108,7 +108,7 @@ class Writer:
         except Exception as error:  # whatever it is, the training must go on
             reason = "the disk is full" if isinstance(error, OSError) and error.errno == errno.ENOSPC else repr(error)
             self.trouble = f"step {snapshot.step} was not saved: {reason}"
-            say(f"{self.trouble}; training goes on, and the next save tries again")
+            say(f"{self.trouble}; training continues, and the next save retries")
             return
         self.trouble = None
         self.last = made

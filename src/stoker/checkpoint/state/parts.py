@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from stoker.errors import NotStorable
 
 
-class Part(Protocol):
+class StatePart(Protocol):
     """`in_place` says that `load` copies what it is given, so that it may be given memory that goes away. `steady` says
     that the state changes in the steps of an optimizer, and a module's buffers besides, but nothing else."""
 
@@ -21,7 +21,7 @@ class Part(Protocol):
     def load(self, state: Any) -> None: ...
 
 
-def part_for(name: str, thing: Any) -> Part:
+def part_for(name: str, thing: Any) -> StatePart:
     """A wrapped model (data parallel, compiled) is taken out of its wrapping, so that names are the same without it."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(thing, torch.nn.Module):

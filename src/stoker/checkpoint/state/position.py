@@ -100,7 +100,7 @@ class Position:
 # How far a training is: everything a checkpoint holds besides the parts that the script names.
 
 
-class Progress:
+class EpochProgress:
     def __init__(self, buckets: Buckets) -> None:
         self._buckets = buckets
         self.steps = 0

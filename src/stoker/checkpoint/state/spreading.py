@@ -43,8 +43,8 @@ def on_this_rank(words: Words, part: Any) -> Any:
     mesh = _meshes.get(json.dumps(words["mesh"]))
     if mesh is None:
         raise DoesNotFit(
-            "a tensor of the checkpoint is spread over ranks in a way that no tensor of this code is",
-            hint="go on with as many ranks as before, and spread the model before you make the `Checkpoint`",
+            "a tensor of the checkpoint is sharded over ranks differently than all tensors of this code",
+            hint="resume with the same number of ranks, and shard the model before you create the `Checkpoint`",
         )
     placements = [tensors.Replicate() if dim is None else tensors.Shard(dim) for dim in words["placements"]]
     shape, stride = sys.modules["torch"].Size(words["shape"]), tuple(words["stride"])
@@ -78,5 +78,5 @@ def _dimension(placement: Any) -> int | None:
     if kind == "Replicate":
         return None
     if kind != "Shard":
-        raise TypeError(f"a tensor that is spread over ranks as {placement}")
+        raise TypeError(f"a tensor that is sharded over ranks as {placement}")
     return int(placement.dim)

@@ -109,8 +109,8 @@ class Flattener:
 def _refusal(path: str, what: str) -> NotStorable:
     return NotStorable(
         f"`{path}` cannot be stored exactly: it is {what}",
-        hint="give it `state_dict` and `load_state_dict` and pass it to `Checkpoint(name=…)`, or keep numbers, "
-        "strings, lists, dicts and tensors instead, or leave it out",
+        hint="give it `state_dict` and `load_state_dict` and pass it to `Checkpoint(name=…)`, or use numbers, "
+        "strings, lists, dicts and tensors instead, or omit it",
     )
 
 

@@ -1,1 +1,1 @@
-"""The commands, in the sections of `stoker --help`: what each asks the client, and nothing that the client could do."""
+"""The commands, in the sections of `stoker --help`. What the client can do is done there, not here."""

@@ -1,1 +1,1 @@
-"""How things look in a terminal: words, tables, curves, live output."""
+"""How things look in a terminal: texts, tables, curves, live output."""

@@ -1,4 +1,4 @@
-"""How a run ended, in a line or two, and as an exit code."""
+"""How a run ended: a line or two, and an exit code."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stoker.model.run.run import Run, RunState
 
 CANCELLED = 130
 PAUSED = BudgetReached.exit_code
-OWN_TROUBLE = 125  # clear of the script's own exit codes, as with `docker run`
+OWN_TROUBLE = 125  # distinct from exit codes of scripts, as with `docker run`
 
 
 def exit_code(run: Run) -> int:
-    """The script's, where it is the script that ended."""
+    """The script's own, if the script ended the run."""
     match run.state:
         case RunState.SUCCEEDED:
             return 0
@@ -30,11 +30,11 @@ def exit_code(run: Run) -> int:
 
 
 def lines(run: Run, here: Path) -> list[str]:
-    """What to print when a run that was watched has ended. `here` is where paths are seen from."""
+    """What to print when a run that was followed has ended. Paths are shown relative to `here`."""
     text = [_first(run) + _outputs(run, here), *_not_brought(run), *kept(run)]
     if run.land_problem:
-        text.append(f"its outputs could not be brought back: {one_line(run.land_problem)}")
-        text.append(f"hint: `stoker fetch {run.name}` tries again")
+        text.append(f"its outputs could not be downloaded: {one_line(run.land_problem)}")
+        text.append(f"hint: retry with `stoker fetch {run.name}`")
     elif run.hint:
         text.append(f"hint: {one_line(run.hint)}")
         if run.state is RunState.FAILED and resumable(run):
@@ -45,14 +45,14 @@ def lines(run: Run, here: Path) -> list[str]:
 
 
 def kept(run: Run) -> list[str]:
-    """Of a node that stays for a while, how to get in and how to give it back."""
+    """For a node that is kept: how to inspect and how to release it."""
     if run.kept_until is None:
         return []
     cost = f", at ${run.attempt.offer.usd_per_hour:.2f}/h" if run.attempt and run.attempt.offer else ""
     return [
         f"its node is kept until {run.kept_until.astimezone():%H:%M}{cost}",
-        f"  stoker exec {run.name} -- COMMAND    look into it",
-        f"  stoker release {run.name}            give it back now",
+        f"  stoker exec {run.name} -- COMMAND    inspect it",
+        f"  stoker release {run.name}            release it now",
     ]
 
 
@@ -65,19 +65,19 @@ def next_command(run: Run) -> str:
 
 
 def resumable(run: Run) -> bool:
-    """There is a checkpoint to continue from."""
+    """There is a checkpoint to resume from."""
     return run.state.ended and (run.start is not None or any(one.saved for one in run.attempts))
 
 
 def took_s(run: Run) -> float | None:
-    """From the script's start to the end."""
+    """From the script's start to its end."""
     if run.started_at is None or run.ended_at is None:
         return None
     return (run.ended_at - run.started_at).total_seconds()
 
 
 def seen_from(path: str, here: Path) -> str:
-    """A path as short as it can be said."""
+    """The shortest form of a path."""
     try:
         short = os.path.relpath(path, here)
     except ValueError:  # another drive
@@ -95,14 +95,14 @@ def _first(run: Run) -> str:
         case RunState.CANCELLED:
             return f"{run.name} was cancelled{f' after {time}' if time else ''}"
         case RunState.PAUSED:
-            return f"{run.name} is paused: {one_line(run.reason)}; everything is safe, and it goes on where it stopped"
+            return f"{run.name} is paused: {one_line(run.reason)}; its work is saved, and it resumes where it stopped"
         case _:
             reason = f": {one_line(run.reason)}" if run.reason else ""
             return f"{run.name} failed{f' after {time}' if time else ''}{reason}{_code(run)}"
 
 
 def _code(run: Run) -> str:
-    """The exit code where the reason does not say it."""
+    """The exit code, if the reason does not contain it."""
     code = exit_code(run)
     return "" if re.search(rf"\b{code}\b", run.reason) else f" (exit code {code})"
 
@@ -121,16 +121,18 @@ def _not_brought(run: Run) -> list[str]:
     """Where the model may be, if it is not among the outputs."""
     text = []
     if run.checkpoint_files and not run.brings_checkpoint:
-        text.append(f"its checkpoint ({_amount(run)}) is large: `stoker fetch {run.name} --checkpoints` brings it")
+        text.append(
+            f"its checkpoint ({_amount(run)}) is large: download it with `stoker fetch {run.name} --checkpoints`"
+        )
     brought = run.output_files or run.brings_checkpoint
     if run.state is RunState.SUCCEEDED and not brought and not text:
-        text.append(
-            f"nothing was brought back: it wrote nothing to `{one_line(run.job.outputs)}` or to its checkpoints"
-        )
+        text.append(f"no outputs: it wrote nothing to `{one_line(run.job.outputs)}` or to its checkpoints")
     if run.stray:
         names = ", ".join(one_line(name) for name in run.stray)
-        how = f"`stoker fetch {run.name} --stray` brings them" if run.stray_files else "they are too large to be kept"
-        text.append(f"it left files outside its outputs: {names}; {how}")
+        how = (
+            f"download them with `stoker fetch {run.name} --stray`" if run.stray_files else "they are too large to keep"
+        )
+        text.append(f"it wrote files outside its outputs: {names}; {how}")
     return text
 
 

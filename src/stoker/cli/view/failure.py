@@ -1,4 +1,4 @@
-"""What went wrong, as people and programs read it, and the exit code that says the same to a shell."""
+"""Errors as people and programs read them, and their exit codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PIPE_CLOSED = 141  # 128 + SIGPIPE
 
 
 def report(error: StokerError, *, json: bool) -> int:
-    """Tells of the error and gives its exit code."""
+    """Prints the error and returns its exit code."""
     if json:
         show_json({"error": facts(error)})
     else:
@@ -26,12 +26,12 @@ def report(error: StokerError, *, json: bool) -> int:
 
 
 def report_bug(error: Exception, *, json: bool) -> int:
-    """For what no error class stands for: the one case in which a traceback is shown."""
-    import traceback  # only a bug pays for it
+    """For an exception that is not one of our errors: the only case in which a traceback is printed."""
+    import traceback  # needed only for a bug
 
     say("".join(traceback.format_exception(error)).rstrip())
     message = f"this is a bug in Stoker: {type(error).__name__}: {error}"
-    hint = "please report it to Stoker's issue tracker with the lines above; runs under way are safe and go on"
+    hint = "please report it to Stoker's issue tracker with the lines above; active runs continue"
     return report(StokerError(message, hint=hint), json=json)
 
 
@@ -46,7 +46,7 @@ def lines(error: StokerError) -> list[str]:
 
 
 def facts(error: StokerError) -> dict[str, Any]:
-    """The shape every error has on the wire."""
+    """The form that every error has in the API."""
     problems = [
         {name: getattr(problem, name) for name in ("field", "found", "expected", "nearest", "line", "column")}
         for problem in getattr(error, "problems", ())
@@ -55,11 +55,11 @@ def facts(error: StokerError) -> dict[str, Any]:
 
 
 def from_click(error: click.ClickException) -> StokerError:
-    """A mistake on the command line in our own words, with the nearest thing that exists."""
+    """A mistake on the command line, with the closest match."""
     if not isinstance(error, click.UsageError):
         return BadInput(error.format_message())
     path = error.ctx.command_path if error.ctx else "stoker"
-    hint = f"`{path} --help` shows how it is used"
+    hint = f"see `{path} --help`"
     if isinstance(error, click.NoSuchOption):
         known = [name for one in (error.ctx.command.params if error.ctx else []) for name in one.opts]
         return BadInput(f"`{path}` has no option `{error.option_name}`", hint=_meant(error.option_name, known, hint))
@@ -71,7 +71,7 @@ def from_click(error: click.ClickException) -> StokerError:
 
 
 def unknown_command(name: str, known: Iterable[str], path: str) -> BadInput:
-    return BadInput(f"`{path}` has no command `{name}`", hint=_meant(name, known, f"`{path} --help` lists them"))
+    return BadInput(f"`{path}` has no command `{name}`", hint=_meant(name, known, f"see `{path} --help`"))
 
 
 def _meant(name: str, known: Iterable[str], otherwise: str) -> str:

@@ -1,24 +1,25 @@
-"""A job in words, and what it is expected to cost: the offers that fit, and the cheapest way. Pure."""
+"""A job as text, and its expected cost: the offers that fit, and the cheapest choice. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from stoker.cli.view import words
 from stoker.cli.view.safetext import one_line
-from stoker.cli.view.tables import Cell, Column, Paint, table
+from stoker.cli.view.tables import Column, Paint, TableCell, table
 from stoker.cli.view.words import duration
 from stoker.client.report.spelling import CENT, FINE, how_old, money, usd
 from stoker.model.job.job import Job
 from stoker.model.run.forecast import Expectation, Forecast
 
-_MOST = 8  # offers that are shown: nobody takes the ninth
+_OLD = timedelta(days=30)  # of prices
+_MOST = 8  # offers that are shown
 
 
 def offer_lines(forecast: Forecast, now: datetime, width: int, paint: Paint) -> list[str]:
-    """Nothing where nothing costs anything."""
+    """Empty if nothing costs money."""
     if not any(one.offer.usd_per_hour for one in forecast.offers):
         return []
     shown = _shown(forecast.offers)
@@ -26,13 +27,15 @@ def offer_lines(forecast: Forecast, now: datetime, width: int, paint: Paint) -> 
     if left := len(forecast.offers) - len(shown):
         lines.append(f"  … and {left:,} more")
     oldest = min((one.offer.priced_at for one in shown if one.offer.priced_at), default=None)
-    lines.append(f"  prices {how_old(oldest, now)}, of a whole node: its machine and its disk")
+    lines.append(f"  prices {how_old(oldest, now)}, for a whole node: machine and disk")
+    if oldest and now - oldest > _OLD and (command := next((one.offer.renewed_by for one in shown), "")):
+        lines.append(f"  they come with Stoker; to get today's: {command}")
     lines += [f"  {line}" for line in _from_past(forecast)]
-    return [*lines, "", f"{paint('cheapest way', 'strong')}  {_choice(forecast)}"]
+    return [*lines, "", f"{paint('cheapest choice', 'strong')}  {_choice(forecast)}"]
 
 
 def _shown(offers: Sequence[Expectation]) -> list[Expectation]:
-    """The best ones, and of every size on demand and spot at least one: people want to see what those cost, too."""
+    """The best ones, and at least one on-demand and one spot offer of every size, for comparison."""
     kinds: dict[tuple[str, bool], Expectation] = {}
     for one in offers:
         kinds.setdefault((one.offer.size, one.offer.spot), one)
@@ -47,7 +50,7 @@ def _table(shown: Sequence[Expectation], choice: Expectation | None, width: int,
         Column("SIZE"),
         Column("WHERE"),
         Column("KIND"),
-        Column("AN HOUR", right=True),
+        Column("PER HOUR", right=True),
         Column("", right=True),  # in another currency
         Column("LESS", right=True),
         Column("EVICTIONS", right=True),
@@ -58,7 +61,7 @@ def _table(shown: Sequence[Expectation], choice: Expectation | None, width: int,
     return table(columns, [_row(one, one == choice) for one in shown], width, paint)
 
 
-def _row(one: Expectation, chosen: bool) -> list[Cell]:
+def _row(one: Expectation, chosen: bool) -> list[TableCell]:
     offer = one.offer
     cells = [
         "→" if chosen else "",
@@ -73,7 +76,7 @@ def _row(one: Expectation, chosen: bool) -> list[Cell]:
         usd(one.usd) if one.usd is not None else "",
         one.problem or _lasts(one),
     ]
-    return [Cell(text, "good" if chosen else "faint" if one.problem else "") for text in cells]
+    return [TableCell(text, "good" if chosen else "faint" if one.problem else "") for text in cells]
 
 
 def _evictions(expected: float | None) -> str:
@@ -83,7 +86,7 @@ def _evictions(expected: float | None) -> str:
 
 
 def _lasts(one: Expectation) -> str:
-    """Where it is not known what the run costs, how far the budget goes."""
+    """If the cost of the run is unknown: how long the budget lasts."""
     if one.lasts_s is None or one.seconds is not None:
         return ""
     return f"the budget lasts {words.duration(one.lasts_s)}"
@@ -92,20 +95,20 @@ def _lasts(one: Expectation) -> str:
 def _from_past(forecast: Forecast) -> list[str]:
     past = forecast.past
     if past.said_h is not None:
-        return [f"time and cost are for {past.said_h:g} hours of work; a faster machine needs fewer"]
+        return [f"time and cost are for {past.said_h:g} hours of work; a faster machine needs less time"]
     if not past.runs:
         return []
-    told = [f"time and cost are what to expect after {words.count(past.runs, 'earlier run')} of this experiment"]
+    told = [f"time and cost are estimated from {words.count(past.runs, 'earlier run')} of this experiment"]
     if past.evictions_per_hour is not None:
         hours = words.duration(past.spot_s)
-        told.append(f"which saw {words.count(past.evictions, 'eviction')} in {hours} of spot machines")
+        told.append(f"which had {words.count(past.evictions, 'eviction')} in {hours} on spot machines")
     return [", ".join(told)]
 
 
 def _choice(forecast: Forecast) -> str:
     choice = forecast.choice
     if choice is None:
-        return f"there is none: {forecast.why}"
+        return f"none: {forecast.why}"
     offer = choice.offer
     what = f"{'spot ' if offer.spot else ''}{offer.size} in {offer.place} at {usd(offer.usd_per_hour)}/h"
     if choice.usd is None or choice.seconds is None:
@@ -125,7 +128,7 @@ _SHOWN_ELSEWHERE = ("name", "run", "source", "environment", "data", "outputs", "
 
 
 def settings(job: Job) -> str:
-    """The fields of the job that differ from what a job has by itself and have no line of their own."""
+    """The fields of the job that differ from the defaults and have no line of their own."""
     plain = job.plain()
     usual = Job(name=job.name, run="true").plain()
     changed = {key: value for key, value in plain.items() if value != usual[key] and key not in _SHOWN_ELSEWHERE}

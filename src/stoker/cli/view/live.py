@@ -1,4 +1,4 @@
-"""Standing by a run until it has ended: what it prints goes on, and what it waits for is said."""
+"""Follows a run until it has ended: prints its output, and what it waits for."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from stoker.cli.view.printer import (
 )
 from stoker.cli.view.safetext import one_line
 from stoker.client.api.client import Client
-from stoker.client.api.handle import Run
+from stoker.client.api.handle import RunHandle
 from stoker.client.api.tail import OUTAGES
 from stoker.errors import ServerUnavailable, StokerError
-from stoker.model.run.run import Attempt, RunState
-from stoker.model.run.run import Run as Facts
+from stoker.model.run.run import Attempt, Run, RunState
 
-PATIENCE_S = 1.0  # how long nothing needs to be explained
+PATIENCE_S = 1.0  # how long silence needs no explanation
 _TICK_S = 0.2
 _ASK_EVERY_S = 2.0
-_TROUBLE_EVERY_S = 5.0  # a run that goes on as it should needs no asking
+_TROUBLE_EVERY_S = 5.0  # a healthy run needs no polling
+_NEWS_AT_LEAST_EVERY_S = 60.0
+_NEWS = ("metrics", "metric-missing")
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which output to show: from attempt `first` on, of these ranks, and only what is newer than `since`. Of that
+    """Which output to show: from attempt `first` on, of these ranks, only what is newer than `since`, and of that first
     attempt only what comes after a rank's offset."""
 
     first: int = 1
@@ -50,31 +51,34 @@ EVERYTHING = Selection()
 
 
 class LiveView:
-    """`why` tells what a queued run waits for."""
+    """`why` returns what a queued run waits for."""
 
-    def __init__(self, run: Run, printer: Printer, why: Callable[[Facts], str], wanted: Selection = EVERYTHING) -> None:
+    def __init__(
+        self, run: RunHandle, printer: Printer, why: Callable[[Run], str], wanted: Selection = EVERYTHING
+    ) -> None:
         self.run = run
         self.printer = printer
         self.facts = run.facts
         self._why = why
         self._wanted = wanted
-        self._shown = self._wanted.first - 1  # the newest attempt whose logs were opened
+        self._shown = self._wanted.first - 1  # the newest attempt whose logs are open
         self._open: set[LogSource] = set()
-        self._known: set[LogSource] = set()  # all that were opened
+        self._known: set[LogSource] = set()  # all sources opened so far
         self._listed_at = 0.0
-        self._warnings = 0  # that were said
-        self._warned_at = time.monotonic()
+        self._told: set[str] = set()  # events already printed
+        self._asked_news_at = time.monotonic()
+        self._news_every_s = _TROUBLE_EVERY_S
         self._feed = Feed()
         self._explained = ""
-        self._away = ""  # why server or store do not answer; empty: they do, as far as is known
-        self._quiet_since = time.monotonic()  # nothing was printed since, and the run's state did not change
-        self._asked_at = 0.0  # when the server was last asked what keeps the run
+        self._away = ""  # why the server or store does not respond; empty if it does
+        self._quiet_since = time.monotonic()  # time of the last output or change of state
+        self._asked_at = 0.0  # when the server was last asked why the run waits
 
-    def until_end(self) -> Facts:
-        """Returns the last facts. A Ctrl-C comes out of here as KeyboardInterrupt, with the run going on."""
+    def until_end(self) -> Run:
+        """Returns the last facts. A Ctrl-C leaves here as KeyboardInterrupt, and the run continues."""
         self._feed.follow(changes(self.run, self._waits))
         while not self._over():
-            self._warn()
+            self._tell_news()
             match self._feed.next(_TICK_S):
                 case Changed(facts):
                     self._changed(facts)
@@ -85,32 +89,35 @@ class LiveView:
                     self._open.discard(source)
                     self.printer.finish(source)
                     if unread:
-                        self.printer.note(f"the rest of what it printed cannot be read now: {one_line(unread)}")
-                    with suppress(*OUTAGES):  # tried again while nothing happens
+                        self.printer.note(f"the rest of its output cannot be read now: {one_line(unread)}")
+                    with suppress(*OUTAGES):  # retried while idle
                         self._open_next()
                 case Away(reason):
                     self._tell_away(reason)
                 case Broke(error):
                     raise error
                 case None:
-                    with suppress(*OUTAGES):  # whoever waits for its end says so
+                    with suppress(*OUTAGES):  # reported by the source that waits for its end
                         self._open_next()
                         self._explain()
                     self.printer.status(self._meter())
         self.printer.status("")
+        if self.facts.metrics:
+            with suppress(*OUTAGES):  # `stoker metrics` says it later
+                self._tell_metrics()
         return self.facts
 
     def _waits(self, error: StokerError) -> bool:
-        """For a server as long as it takes; for a store, until the run has ended: what it printed can be read later."""
+        """Waits for a server without limit; for a store, until the run has ended: its output can be read later."""
         if self.facts.state.ended and not isinstance(error, ServerUnavailable):
             return False
         self._feed.tell(Away(error.message))
         return True
 
     def _tell_away(self, reason: str) -> None:
-        """Once, until something is printed again."""
+        """Printed once, until there is output again."""
         if not self._away:
-            self.printer.note(f"waiting: {one_line(reason)} (Ctrl-C ends the watching, not the run)")
+            self.printer.note(f"waiting: {one_line(reason)} (Ctrl-C detaches; the run continues)")
         self._away = reason
 
     def _over(self) -> bool:
@@ -118,7 +125,7 @@ class LiveView:
         at_rest = self.facts.state.ended or self.facts.state is RunState.PAUSED
         return at_rest and not self.facts.landing and all_shown
 
-    def _changed(self, facts: Facts) -> None:
+    def _changed(self, facts: Run) -> None:
         if facts.state is not self.facts.state:
             self._quiet_since = time.monotonic()
         if facts.warned_usd > self.facts.warned_usd:
@@ -127,11 +134,11 @@ class LiveView:
             )
             self.printer.event("budget-warning", facts)
         self.facts, self._away = facts, ""
-        with suppress(*OUTAGES):  # tried again while nothing happens
+        with suppress(*OUTAGES):  # retried while idle
             self._open_next()
 
     def _open_next(self) -> None:
-        """Opens the logs of the next attempt once those of the one before have come to their end."""
+        """Opens the logs of the next attempt once those of the previous one have ended."""
         self._open_late()
         if self._open or self._shown >= len(self.facts.attempts):
             return
@@ -147,7 +154,7 @@ class LiveView:
             self._open_next()
 
     def _open_late(self) -> None:
-        """Where the node decides how many ranks there are, one is known only once it has printed."""
+        """If the node decides the number of ranks, a rank is known only once it has printed."""
         if self._wanted.ranks is not None or isinstance(self.facts.job.processes, int) or not self._known:
             return
         if self._open and not self._may_list():
@@ -175,7 +182,7 @@ class LiveView:
         return printed(self.run, source, self._waits, since=self._wanted.since, offset=offset)
 
     def _all_ranks(self, attempt: Attempt) -> tuple[int, ...] | None:
-        """None while it is not known how many there are: with one per GPU, the node decides."""
+        """None while the number is unknown: with one rank per GPU, the node decides."""
         job = self.facts.job
         if isinstance(job.processes, int):
             return tuple(range(job.nodes * job.processes))
@@ -183,31 +190,35 @@ class LiveView:
             return tuple(sorted(log.rank for log in self.run.log_list() if log.attempt == attempt.number))
         return None
 
-    def _warn(self) -> None:
-        """Says what the timeline warns of: a metric that the job waits for, and that does not come."""
+    def _tell_news(self) -> None:
+        """Prints from time to time which metrics were found; more often if the job waits for one."""
         job, now = self.facts.job, time.monotonic()
-        if not (job.stop_when or job.retention.best) or self.facts.state is not RunState.RUNNING:
+        if self.facts.state is not RunState.RUNNING or now - self._asked_news_at < self._news_every_s:
             return
-        if now - self._warned_at < _TROUBLE_EVERY_S:
-            return
-        self._warned_at = now
+        self._asked_news_at = now
+        if not (job.stop_when or job.retention.best):
+            self._news_every_s = min(2 * self._news_every_s, _NEWS_AT_LEAST_EVERY_S)
         with suppress(*OUTAGES):
-            texts = [event.text for event in self.run.events() if event.kind == "metric-missing"]
-            for text in texts[self._warnings :]:
-                self.printer.note(one_line(text))
-            self._warnings = max(self._warnings, len(texts))
+            self._tell_metrics()
+
+    def _tell_metrics(self) -> None:
+        """In which lines metrics were found, and which one is missing."""
+        for text in metric_news(self.run):
+            if text not in self._told:
+                self._told.add(text)
+                self.printer.note(text)
 
     def _meter(self) -> str:
-        """What it has cost so far, once it is quiet for a moment: between lines that come one after the other it would
-        only flicker."""
+        """The cost so far, once there is no output for a moment: between lines in quick succession it would only
+        flicker."""
         if not self.facts.spells or time.monotonic() - self._quiet_since < PATIENCE_S:
             return ""
-        from stoker.cli.view.words import meter_line  # only a run that costs money has one
+        from stoker.cli.view.words import meter_line  # needed only for a run that costs money
 
         return meter_line(self.facts, datetime.now(UTC))
 
     def _explain(self) -> None:
-        """Says what the run waits for once that takes longer than a moment, and again where it changes."""
+        """Prints what the run waits for once that takes longer than a moment, and again when it changes."""
         if time.monotonic() - self._quiet_since < PATIENCE_S:
             return
         text = self._waits_for()
@@ -229,11 +240,11 @@ class LiveView:
                 reason = self._why(self.facts)
                 return f"waiting: {reason}" if reason else "saving the outputs …" if not self._open else ""
             case _ if self.facts.landing:
-                return "bringing the outputs back …"
+                return "downloading the outputs …"
         return ""
 
     def _may_ask(self, every_s: float = _ASK_EVERY_S) -> bool:
-        """Not at every tick."""
+        """Not on every tick."""
         now = time.monotonic()
         if now - self._asked_at < every_s:
             return False
@@ -241,16 +252,21 @@ class LiveView:
         return True
 
 
-def announce(facts: Facts, number: int, printer: Printer) -> None:
-    """The line between the output of two attempts: what became of the one before."""
+def metric_news(run: RunHandle) -> list[str]:
+    """The events about metrics that were found in the output, and about a missing one."""
+    return [one_line(event.text) for event in run.events() if event.kind in _NEWS]
+
+
+def announce(facts: Run, number: int, printer: Printer) -> None:
+    """The line between the output of two attempts: how the previous one ended."""
     before = facts.attempts[number - 2].message
     printer.note(f"attempt {number} starts" + (f": {one_line(before)}" if before else ""))
     printer.event("attempt", facts, attempt=number)
 
 
-# Why a run has to wait, in words.
+# Why a run waits, as text.
 
 
-def why(client: Client, run: Facts) -> str:
-    """Asks the server, which sees what stands in the way; empty where nothing does."""
+def why(client: Client, run: Run) -> str:
+    """Asks the server, which knows the obstacles; empty if there are none."""
     return client.run(run.name).facts.reason

@@ -1,6 +1,6 @@
-"""A script's output on its way to a reader: progress bars folded, terminals kept safe, ranks told apart.
+"""A script's output on its way to a reader: progress bars folded, control sequences removed, ranks labelled.
 
-Each view takes bytes in pieces of any size and gives bytes; how the input was cut never shows in the output.
+Each view takes bytes in chunks of any size and returns bytes; the chunking never shows in the output.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from stoker.cli.view.safetext import ACTING, picture
 
-LONGEST = 4 << 20  # bytes held back because they may still be overwritten; what is longer passes as it is
+LONGEST = 4 << 20  # bytes held back because they may still be overwritten; longer lines pass unchanged
 
 
 class View(Protocol):
@@ -32,14 +32,14 @@ class AsIs:
 
 
 class LastState:
-    """Each line as it looked in the end: what follows its last carriage return. CRLF ends a line as LF does."""
+    """Each line in its final state: the text after its last carriage return. CRLF ends a line as LF does."""
 
     def __init__(self, longest: int = LONGEST) -> None:
         self._longest = longest
         self._start_line()
 
     def feed(self, chunk: bytes) -> bytes:
-        if len(chunk) > self._longest:  # so that no whole line within a piece is too long to be folded
+        if len(chunk) > self._longest:  # so that no whole line within a chunk is too long to fold
             step = self._longest
             return b"".join(self.feed(chunk[at : at + step]) for at in range(0, len(chunk), step))
         first, last = chunk.find(b"\n"), chunk.rfind(b"\n")
@@ -53,13 +53,13 @@ class LastState:
 
     def _start_line(self) -> None:
         self._text = bytearray()  # since the last carriage return
-        self._before = b""  # what the line shows if nothing follows that carriage return
-        self._passing = False  # the text grew too long to hold, and its beginning is out
-        self._break_due = False  # such a text was overwritten: what follows gets a line of its own
+        self._before = b""  # the text if nothing follows that carriage return
+        self._passing = False  # the text was too long to hold, and its beginning is written
+        self._break_due = False  # such a text was overwritten: the next text gets its own line
 
     def _more(self, part: bytes) -> bytes:
-        """Goes on with a line. Of many states in one part only the first, which may end a long text, and the last
-        that shows something can matter."""
+        """Continues a line. Of many states in one part only the first, which may end a long text, and the last visible
+        one can matter."""
         head, returned, rest = part.partition(b"\r")
         if not returned:
             return self._add(head)
@@ -97,7 +97,7 @@ class LastState:
         return line
 
 
-# Everything up to the last carriage return that text follows, and those right before the end of the line.
+# Everything up to the last carriage return that text follows, and carriage returns right before the end of the line.
 _OVERWRITTEN = re.compile(rb"^[^\n]*\r(?=[^\r\n])", re.MULTILINE)
 _BEFORE_END = re.compile(rb"\r+\n")
 
@@ -105,21 +105,21 @@ _BEFORE_END = re.compile(rb"\r+\n")
 def _folded(lines: bytes) -> bytes:
     if b"\r" not in lines:
         return lines
-    lines = lines.replace(b"\r\n", b"\n")  # far faster than the patterns, and often all there is to do
+    lines = lines.replace(b"\r\n", b"\n")  # far faster than the patterns, and often sufficient
     return _BEFORE_END.sub(b"\n", _OVERWRITTEN.sub(b"", lines)) if b"\r" in lines else lines
 
 
 _HARMLESS = bytes((*b"\t\n\r", *range(0x20, 0x7F)))
-# It opens with one set of characters, on which the search is fast; the look-behind keeps `[` to escape sequences.
+# It starts with one set of characters, which is fast to search for; the look-behind limits `[` to escape sequences.
 _CONTROL = re.compile(rf"[{ACTING}](?:(?<=\x1b)\[[0-?]{{0,40}}[ -/]{{0,4}}[@-~])?")
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4})?\Z")
 _SHOWN = re.compile(r"\x1b\[(?:[0-9;:]*m|[012]?K)")  # colours, and erasing within a line
-_SILENT = "\0\a\b"  # dropped, since older progress bars are full of them
+_SILENT = "\0\a\b"  # dropped: older progress bars use many of them
 _RESET = ("\x1b[m", "\x1b[0m")
 
 
 class ForTerminal:
-    """Text that cannot move the cursor away, retitle the window or answer for the user. Colours stay."""
+    """Text that cannot move the cursor, change the window title or type for the user. Colours stay."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -153,7 +153,7 @@ class ForTerminal:
 
 
 class Prefixed:
-    """Another view with a prefix before each of its lines."""
+    """Another view, with a prefix before each of its lines."""
 
     def __init__(self, inner: View, prefix: bytes) -> None:
         self._inner = inner
@@ -190,8 +190,8 @@ class Then:
 
 
 def view_for(*, raw: bool, terminal: bool, live: bool, prefix: bytes = b"") -> View:
-    """The view for one rank. A live terminal draws progress bars itself, unless several ranks share it. A terminal is
-    kept safe even where every byte was asked for: those are for a file or a pipe."""
+    """The view for one rank. A live terminal draws progress bars itself, unless several ranks share it. Control
+    sequences are removed on a terminal even if every byte was requested: those are for a file or a pipe."""
     if raw:
         return ForTerminal() if terminal else AsIs()
     folded: View = AsIs() if terminal and live and not prefix else LastState()

@@ -1,4 +1,4 @@
-"""A curve in the terminal, drawn with the dots of braille characters: two across and four down in each cell."""
+"""A curve in the terminal, drawn with braille characters: 2 by 4 dots in each cell."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Span:
     high: float
 
     def place(self, value: float, steps: int) -> int:
-        """Which of `steps` places from 0 the value falls on; the middle one where the span has no length."""
-        length = self.high / 2 - self.low / 2  # halved, so that the widest span is still a number
+        """Which of `steps` positions from 0 the value falls on; the middle one if the span is empty."""
+        length = self.high / 2 - self.low / 2  # halved, so that the widest span does not overflow
         share = (value / 2 - self.low / 2) / length if length else 0.5
         return min(steps - 1, max(0, round(share * (steps - 1))))
 
     def row(self, value: float, rows: int) -> int:
-        """The same from above, as rows of a terminal go."""
+        """The same, counted from the top, as rows of a terminal are."""
         return rows - 1 - self.place(value, rows)
 
     @property
@@ -31,13 +31,13 @@ class Span:
 
 
 def plot(series: Iterable[tuple[float | None, float]], width: int, height: int, axis: str = "step") -> list[str]:
-    """The lines of a chart of steps and values. Where not every point has a step, points are counted instead."""
+    """The lines of a chart of steps and values. If some points have no step, points are counted instead."""
     points = list(series)
     stepped = all(step is not None and math.isfinite(step) for step, _ in points)
     numbered = [(step if stepped and step is not None else index, value) for index, (step, value) in enumerate(points)]
     finite = sorted(point for point in numbered if math.isfinite(point[1]))
     if not finite:
-        return [f"nothing to draw: {'no values' if not points else f'all {len(points):,} values are NaN or infinite'}"]
+        return [f"nothing to plot: {'no values' if not points else f'all {len(points):,} values are NaN or infinite'}"]
     x = Span(finite[0][0], finite[-1][0])
     y = Span(min(value for _, value in finite), max(value for _, value in finite))
     values = (y.high, y.middle, y.low) if y.high > y.low else (y.high,)
@@ -57,7 +57,7 @@ def plot(series: Iterable[tuple[float | None, float]], width: int, height: int, 
 
 
 def labels(values: Sequence[float]) -> list[str]:
-    """The values with as few digits as tell them apart, at least four; whole numbers in full."""
+    """The values with as few digits as distinguish them, at least four; whole numbers in full."""
     if all(value == int(value) and abs(value) < 1e9 for value in values):
         return [f"{value:.0f}" for value in values]
     for digits in range(4, 18):
@@ -76,7 +76,7 @@ def _below(x: Span, axis: str, across: int) -> str:
 
 
 def _draw(points: Sequence[tuple[float, float]], x: Span, y: Span, across: int, down: int) -> list[str]:
-    """One vertical stroke per column of dots holds all its points; strokes are joined to one another."""
+    """One vertical stroke per column of dots contains all its points; neighbouring strokes are joined."""
     dots = [bytearray(2 * across) for _ in range(4 * down)]
     before: tuple[int, int] | None = None
     for column, first, least, most, last in _strokes(points, x, y, 2 * across, 4 * down):

@@ -1,4 +1,4 @@
-"""A run in words: the lines of `stoker show`. Pure: facts, time and width come in."""
+"""A run as text: the lines of `stoker show`. Pure: facts, time and width are arguments."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from stoker.cli.view import words
 from stoker.cli.view.ending import seen_from
 from stoker.cli.view.jobtext import settings, variables
 from stoker.cli.view.safetext import one_line
-from stoker.cli.view.tables import Cell, Column, Paint, pairs, table
+from stoker.cli.view.tables import Column, Paint, TableCell, pairs, table
 from stoker.cli.view.words import ATTEMPT_STYLES, STYLES, meter_line, spent_by
 from stoker.client.report.spelling import usd
 from stoker.client.software.packages import PYTHON
 from stoker.model.run.report import DataFigures
-from stoker.model.run.run import Attempt, Event, Run, RunState
+from stoker.model.run.run import Attempt, AttemptState, Event, Member, Run, RunState
 from stoker.model.snapshot import Entry
 
 _MOST_OUTPUTS = 20
@@ -77,10 +77,10 @@ def _facts(run: Run, here: Path, now: datetime) -> list[tuple[str, str]]:
         ("cost", _cost(run, now)),
         ("outputs", f"{amount}{landed}" if amount else ""),
         ("checkpoint", _checkpoint(run)),
-        ("elsewhere", f"{', '.join(run.stray)}: stoker fetch {run.name} --stray" if run.stray_files else ""),
+        ("stray files", f"{', '.join(run.stray)}: stoker fetch {run.name} --stray" if run.stray_files else ""),
         ("node", _kept(run, now)),
         ("closed", run.alone),
-        ("trouble", f"outputs could not be brought back: {run.land_problem}" if run.land_problem else ""),
+        ("problem", f"outputs could not be downloaded: {run.land_problem}" if run.land_problem else ""),
         ("from shell", variables(run.here)),
         ("secrets", ", ".join(run.job.secrets)),
         ("settings", settings(run.job)),
@@ -98,18 +98,20 @@ def _kept(run: Run, now: datetime) -> str:
     if run.kept_until is None:
         return ""
     left = words.duration((run.kept_until - now).total_seconds())
-    return f"kept for {left}: stoker exec {run.name} -- COMMAND looks into it, stoker release {run.name} gives it back"
+    return (
+        f"kept for {left}: inspect it with stoker exec {run.name} -- COMMAND, release it with stoker release {run.name}"
+    )
 
 
 def _cost(run: Run, now: datetime) -> str:
     if not run.spells:
         return ""
     so_far = meter_line(run, now) or usd(spent_by(run, now))
-    return f"{so_far}; where it went: stoker receipt {run.name}"
+    return f"{so_far}; details: stoker receipt {run.name}"
 
 
 def _data(run: Run) -> list[str]:
-    """Where each input is, and how the newest attempt came by it."""
+    """Where each input is, and how the newest attempt read it."""
     lines = [f"{name}: {where}" for name, where in run.data.items()]
     for name, order in run.inputs.items():
         seen = run.data_figures.get(name)
@@ -118,7 +120,7 @@ def _data(run: Run) -> list[str]:
 
 
 def data_figures(seen: DataFigures) -> str:
-    """How an input was read: how much came from where, how fast, and how much of the time went into waiting for it."""
+    """How an input was read: how much from where, how fast, and the share of time spent waiting for it."""
     if seen.way == "link":
         parts = [f"linked, {words.count(seen.files, 'file')}, {words.size(seen.size_bytes)}"]
     else:
@@ -128,7 +130,7 @@ def data_figures(seen: DataFigures) -> str:
         parts = [f"{how}, {words.size(seen.read_bytes)} of {words.size(seen.size_bytes)} read from the store{speed}"]
     if seen.cached_bytes:
         parts.append(f"{words.size(seen.cached_bytes)} from the cache")
-    return f"{', '.join(parts)}; {100 * seen.wait_share:.1f} % of the time was waiting for it"
+    return f"{', '.join(parts)}; {100 * seen.wait_share:.1f} % of the time spent waiting for it"
 
 
 def _code(run: Run) -> str:
@@ -139,7 +141,7 @@ def _code(run: Run) -> str:
 
 
 def _software(run: Run) -> str:
-    """What was there; before anybody knows, what is wanted."""
+    """The environment that was used; before that is known, the one that was requested."""
     environment, packages = run.job.environment, dict(run.packages)
     named = environment.requirements or environment.image or environment.dockerfile
     version = packages.pop(PYTHON, "")
@@ -165,15 +167,22 @@ def _attempts(run: Run, now: datetime, width: int, paint: Paint) -> list[str]:
         Column("EXIT", right=True),
         Column("", least=16),
     )
-    return table(columns, [_attempt(one, now) for one in run.attempts], width - 2, paint) if run.attempts else []
+    rows = [row for one in run.attempts for row in _rows(one, now)]
+    return table(columns, rows, width - 2, paint) if rows else []
 
 
-def _attempt(one: Attempt, now: datetime) -> list[Cell | str]:
+def _rows(attempt: Attempt, now: datetime) -> list[list[TableCell | str]]:
+    """Of a gang, also each of its other nodes."""
+    whole, *peers = [_attempt(one, now) for one in attempt.members]
+    return [whole, *([f"node {one.node}", *cells[1:]] for one, cells in zip(attempt.peers, peers, strict=True))]
+
+
+def _attempt(one: Member, now: datetime) -> list[TableCell | str]:
     waited = words.duration((one.started_at - one.asked_at).total_seconds()) if one.started_at else ""
     took = words.duration(((one.ended_at or now) - one.started_at).total_seconds()) if one.started_at else ""
     return [
         str(one.number),
-        Cell(str(one.outcome or one.state), ATTEMPT_STYLES[one.state]),
+        TableCell(str(_how(one)), ATTEMPT_STYLES[one.state]),
         words.clock(one.asked_at, now),
         waited,
         took,
@@ -182,8 +191,14 @@ def _attempt(one: Attempt, now: datetime) -> list[Cell | str]:
     ]
 
 
+def _how(one: Member) -> str:
+    """What became of it. How the first node of a gang ended says less than what became of the gang."""
+    whole = isinstance(one, Attempt) and one.peers and one.state is not AttemptState.ENDED
+    return one.state if whole else one.outcome or one.state
+
+
 def _timeline(events: Sequence[Event], now: datetime, width: int, paint: Paint) -> list[str]:
-    """The first and the newest, where there are very many."""
+    """The first and the newest, if there are very many."""
     shown = list(events)
     if len(shown) > _MOST_EVENTS:
         half = _MOST_EVENTS // 2

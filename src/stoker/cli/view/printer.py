@@ -1,4 +1,4 @@
-"""The output of a run: one stream of what happens to it and what its ranks print, shown as text or lines of JSON."""
+"""The output of a run: its events and the output of its ranks, shown as text or JSON lines."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from typing import Any, Protocol
 from stoker.cli.view.logview import View, view_for
 from stoker.cli.view.tables import clipped
 from stoker.cli.view.terminal import can_erase, finished, is_terminal, paint_data, redraw, say, show_json, width, write
-from stoker.client.api.handle import Run
+from stoker.client.api.handle import RunHandle
 from stoker.client.api.tail import OUTAGES, Waits
 from stoker.errors import NotFound, StoreFailed, Unanswered
-from stoker.model.run.run import Run as Facts
+from stoker.model.run.run import Run
 
 _RANK_STYLES = ("busy", "good", "warn", "strong")
 
 
 class Printer(Protocol):
-    ranks: int  # how many there are to tell apart
+    ranks: int  # number of ranks to label
 
     def text(self, source: LogSource, data: bytes) -> None: ...
     def finish(self, source: LogSource) -> None:
-        """Nothing more comes from there."""
+        """The source has ended."""
         ...
 
-    def event(self, name: str, facts: Facts, **more: Any) -> None:
-        """Something a program wants to know."""
+    def event(self, name: str, facts: Run, **more: Any) -> None:
+        """Something that programs need."""
         ...
 
     def note(self, text: str) -> None:
-        """Something only a person wants to know."""
+        """Something that only people need."""
         ...
 
     def status(self, text: str) -> None:
-        """How it stands now: a line that is replaced by the next. Empty: none."""
+        """The current status: a line that the next one replaces. Empty: none."""
         ...
 
 
 class TextPrinter:
-    """With `exact`, a single rank that is not looked at on a terminal keeps every byte."""
+    """With `exact`, a single rank that is not shown on a terminal keeps every byte."""
 
     def __init__(self, *, live: bool, exact: bool = False, raw: bool = False) -> None:
         self._live = live
@@ -54,8 +54,8 @@ class TextPrinter:
         self._raw = raw
         self._terminal = is_terminal(sys.stdout)
         self._views: dict[LogSource, View] = {}
-        self._unfinished: LogSource | None = None  # whose text ended within a line
-        self._status = ""  # as it stands on the terminal
+        self._unfinished: LogSource | None = None  # the source whose text ended within a line
+        self._status = ""  # as shown on the terminal
         self._has_status = live and self._terminal and is_terminal(sys.stderr) and can_erase()
         self.ranks = 1
 
@@ -65,10 +65,10 @@ class TextPrinter:
     def finish(self, source: LogSource) -> None:
         self._put(source, self._view(source).finish())
         self._views.pop(source, None)
-        if self.ranks > 1 and self._unfinished == source:  # ranks share the page by whole lines
+        if self.ranks > 1 and self._unfinished == source:  # ranks alternate by whole lines
             self._put(source, b"\n")
 
-    def event(self, name: str, facts: Facts, **more: Any) -> None:
+    def event(self, name: str, facts: Run, **more: Any) -> None:
         pass
 
     def note(self, text: str) -> None:
@@ -79,7 +79,7 @@ class TextPrinter:
         say(text)
 
     def status(self, text: str) -> None:
-        """Written over in one go, so that nothing flickers, and never into a line that a script has begun."""
+        """Overwritten in one go, so that nothing flickers, and never within a line of the script."""
         if not self._has_status or text == self._status or (text and self._unfinished):
             return
         self._status = clipped(text, width() - 1)
@@ -120,7 +120,7 @@ class JsonPrinter:
         self._log(source, self._decoder(source).decode(b"", final=True))
         self._decoders.pop(source, None)
 
-    def event(self, name: str, facts: Facts, **more: Any) -> None:
+    def event(self, name: str, facts: Run, **more: Any) -> None:
         show_json({"event": name, **more, "run": facts})
 
     def note(self, text: str) -> None:
@@ -149,7 +149,7 @@ class LogSource:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    facts: Facts
+    facts: Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Printed:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Everything the source had has been printed, but for what is `unread` for this reason."""
+    """Everything of the source has been printed, except what is `unread` for this reason."""
 
     source: LogSource
     unread: str = ""
@@ -168,28 +168,28 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """Server or store do not answer, for this reason: a source waits for them."""
+    """The server or store does not respond, for this reason: a source waits for it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Broke:
-    """A source cannot go on."""
+    """A source cannot continue."""
 
     error: Exception
 
 
 Happening = Changed | Printed | Finished | Away | Broke
 
-_AGAIN_S = 2.0  # until a server that does not answer is asked again
+_AGAIN_S = 2.0  # between two requests to a server that does not respond
 
 
 class Feed:
-    """Sources run in threads of their own that end with the process. Whoever reads the feed does so in one thread, so
-    that a Ctrl-C always finds it waiting here. A slow reader slows the sources down instead of filling memory.
+    """Sources run in threads that end with the process. One thread reads the feed, so that a Ctrl-C always finds it
+    waiting here. A slow reader slows the sources down instead of filling memory.
 
-    Each source has its own copy of the run's handle: what one has asked must not make another miss a change.
+    Each source has its own copy of the run's handle: a request of one must not make another miss a change.
     """
 
     def __init__(self) -> None:
@@ -199,11 +199,11 @@ class Feed:
         threading.Thread(target=self._pump, args=(source,), daemon=True).start()
 
     def tell(self, happening: Happening) -> None:
-        """From within a source."""
+        """Called from within a source."""
         self._happenings.put(happening)
 
     def next(self, timeout_s: float) -> Happening | None:
-        """None where nothing happened in this time."""
+        """None if nothing happened in this time."""
         try:
             return self._happenings.get(timeout=timeout_s)
         except queue.Empty:
@@ -213,12 +213,12 @@ class Feed:
         try:
             for happening in source:
                 self._happenings.put(happening)
-        except Exception as error:  # told in the reader's thread, where it can be handled
+        except Exception as error:  # raised in the reader's thread, where it can be handled
             self._happenings.put(Broke(error))
 
 
-def changes(run: Run, waits: Waits) -> Iterator[Happening]:
-    """The facts until the run has ended and its outputs have landed."""
+def changes(run: RunHandle, waits: Waits) -> Iterator[Happening]:
+    """The facts until the run has ended and its outputs are downloaded."""
     handle = copy(run)
     while True:
         try:
@@ -232,9 +232,9 @@ def changes(run: Run, waits: Waits) -> Iterator[Happening]:
 
 
 def printed(
-    run: Run, source: LogSource, waits: Waits, *, since: datetime | None = None, offset: int = 0
+    run: RunHandle, source: LogSource, waits: Waits, *, since: datetime | None = None, offset: int = 0
 ) -> Iterator[Happening]:
-    """A log that was never written is an empty one: its attempt ended before the script could start."""
+    """A log that does not exist counts as empty: its attempt ended before the script started."""
     try:
         options: Any = {"follow": True, "since": since, "offset": offset, "waits": waits}
         for data in copy(run).logs(source.rank, source.attempt, **options):

@@ -1,4 +1,4 @@
-"""A receipt in the terminal: a bar, the parts below it, and what there is to say besides. Pure."""
+"""A receipt in the terminal: a bar, its categories, and remarks. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stoker.client.report.spelling import how_old, usd
 from stoker.model.run.receipt import Part, Receipt, rounded
 
 _BAR = 60
-# Each part has a sign of its own, so that the bar can be read without colours.
+# Each category has its own character, so that the bar is readable without colours.
 _SIGNS = {
     Part.USEFUL: "█",
     Part.PROVISIONING: "░",
@@ -45,12 +45,12 @@ def title(receipt: Receipt) -> str:
 
 
 def short(receipt: Receipt) -> str:
-    """For the end of a run that was watched: `$0.31 for 2h 05m of machines, 91 % useful; $1.55 on demand`"""
+    """For the end of a run that was followed: `$0.31 for 2h 05m of machines, 91 % useful; $1.55 on demand`"""
     useful = weights(receipt)[Part.USEFUL]
     redone = receipt.parts[Part.REDONE].usd
     parts = [f"{usd(receipt.usd)} for {words.duration(float(receipt.seconds))} of {_machines(receipt)}"]
     parts.append(f"{100 * useful:.0f} % useful")
-    parts += [f"{usd(redone)} for work done twice"] if redone else []
+    parts += [f"{usd(redone)} for repeated work"] if redone else []
     parts += [compared(receipt.usd, receipt.undisturbed_usd)] if receipt.undisturbed_usd else []
     return ", ".join(parts)
 

@@ -1,46 +1,53 @@
-"""Tables in plain text: columns line up, the least important text gives way where the terminal is narrow."""
+"""Tables in plain text: columns are aligned, and the least important text is cut on a narrow terminal; and the table of
+sizes of `stoker ps --sizes` and `stoker prune`."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
+from stoker.cli.view import terminal, words
 from stoker.cli.view.safetext import one_line
+from stoker.cli.view.terminal import paint_data, say, show
+from stoker.cli.view.words import STYLES
+from stoker.model.run.pruning import RunSizes, Sizes
+from stoker.model.run.run import Run
 
 GAP = "  "
-Paint = Callable[[str, str], str]  # text and a style's name to text
+Paint = Callable[[str, str], str]  # text and the name of a style to text
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     title: str
     right: bool = False
-    least: int = 0  # how far it may shrink; 0: not at all
+    least: int = 0  # minimum width; 0: never shrinks
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     text: str
     style: str = ""
 
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str]], width: int, paint: Paint) -> list[str]:
-    """The lines. A column that is empty in every row is left out."""
-    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+def table(columns: Sequence[Column], rows: Sequence[Sequence[TableCell | str]], width: int, paint: Paint) -> list[str]:
+    """The lines. A column that is empty in every row is omitted."""
+    cells = [[cell if isinstance(cell, TableCell) else TableCell(cell) for cell in row] for row in rows]
     kept = [index for index in range(len(columns)) if any(row[index].text for row in cells)]
     columns = [columns[index] for index in kept]
-    cells = [[Cell(one_line(row[index].text), row[index].style) for index in kept] for row in cells]
+    cells = [[TableCell(one_line(row[index].text), row[index].style) for index in kept] for row in cells]
     wanted = [
         max(map(cells_wide, [column.title, *(row[at].text for row in cells)])) for at, column in enumerate(columns)
     ]
     widths = _shrunk(columns, wanted, width)
-    head = [Cell(column.title, "faint") for column in columns]
+    head = [TableCell(column.title, "faint") for column in columns]
     return [_line(columns, row, widths, paint) for row in [head, *cells]]
 
 
 def pairs(rows: Sequence[tuple[str, str]], paint: Paint, indent: str = "  ") -> list[str]:
-    """Names and values below each other; rows without a value are left out, further lines of a value line up."""
+    """Names and values in two columns; rows without a value are omitted, further lines of a value are indented."""
     kept = [(name, value) for name, value in rows if value]
     widest = max((cells_wide(name) for name, _ in kept), default=0)
     lines = []
@@ -52,7 +59,7 @@ def pairs(rows: Sequence[tuple[str, str]], paint: Paint, indent: str = "  ") -> 
 
 
 def cells_wide(text: str) -> int:
-    """Columns of a terminal the text takes: some characters take two, some none."""
+    """The columns of a terminal that the text occupies: some characters take two, some none."""
     if text.isascii():
         return len(text)
     return sum(_char_wide(char) for char in text)
@@ -78,7 +85,7 @@ def _char_wide(char: str) -> int:
 
 
 def _shrunk(columns: Sequence[Column], wanted: list[int], width: int) -> list[int]:
-    """Takes what is too much from the widest column that may give, again and again."""
+    """Shrinks the widest column that may shrink, repeatedly, until the table fits."""
     widths = list(wanted)
     excess = sum(widths) + len(GAP) * (len(widths) - 1) - width
     while excess > 0:
@@ -94,7 +101,7 @@ def _shrunk(columns: Sequence[Column], wanted: list[int], width: int) -> list[in
     return widths
 
 
-def _line(columns: Sequence[Column], row: Sequence[Cell], widths: Sequence[int], paint: Paint) -> str:
+def _line(columns: Sequence[Column], row: Sequence[TableCell], widths: Sequence[int], paint: Paint) -> str:
     parts = []
     for column, cell, width in zip(columns, row, widths, strict=True):
         text = clipped(cell.text, width)
@@ -102,3 +109,38 @@ def _line(columns: Sequence[Column], row: Sequence[Cell], widths: Sequence[int],
         painted = paint(text, cell.style) if cell.style and text else text
         parts.append(space + painted if column.right else painted + space)
     return GAP.join(parts).rstrip()
+
+
+_COLUMNS = (
+    Column("RUN", least=12),
+    Column("STATE"),
+    Column("AGE", right=True),
+    Column("CODE", right=True),
+    Column("CHECKPOINTS", right=True),
+    Column("OUTPUTS", right=True),
+    Column("LOGS", right=True),
+    Column("STORED", right=True),
+    Column("DOWNLOADED", right=True),
+    Column("STORE", least=6),
+)
+
+
+def tell(runs: Sequence[Run], sizes: Sizes, now: datetime) -> None:
+    rows = [_row(run, sizes.runs[run.name], now) for run in runs if run.name in sizes.runs]
+    for line in table(_COLUMNS, rows, terminal.width(), paint_data):
+        show(line)
+    say(f"{words.size(sizes.total)} stored in total; code shared by several runs is counted once")
+    if sizes.home:
+        parts = ", ".join(f"{name} {words.size(size)}" for name, size in sizes.home.items())
+        say(f"also in Stoker's folder: {parts}")
+    for name, one in sizes.runs.items():
+        if one.trouble:
+            say(f"{name}: size in its store unknown: {one_line(one.trouble)}")
+
+
+def _row(run: Run, sizes: RunSizes, now: datetime) -> list[TableCell | str]:
+    stored = [sizes.code, sizes.checkpoints, sizes.outputs, sizes.logs, sizes.stored]
+    shown = ["?" if sizes.trouble else words.size(one) if one else "" for one in stored]
+    here = words.size(sizes.here) if sizes.here else ""
+    state = TableCell(str(run.state), STYLES[run.state])
+    return [run.name, state, words.age(run.submitted_at, now), *shown, here, run.store]

@@ -1,7 +1,7 @@
-"""The two streams of a command: data goes to stdout, everything said beside it to stderr.
+"""The two streams of a command: data goes to stdout, everything else to stderr.
 
-Nothing else in this package writes to them. Texts pass through `safetext`, because much of what is told was written by
-somebody else; what a script printed passes through a view of `logview`.
+Nothing else in this package writes to them. Texts pass through `safetext`, because others wrote much of them; a
+script's output passes through a view of `logview`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from stoker.cli.view.safetext import harmless_json, visible
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput
 
-# What is painted is marked, and coloured when it is written: a mark that nobody else can know, so that escape sequences
-# in somebody's words can be told from our own.
+# Painted text is marked, and coloured when written. The mark cannot be guessed, so that escape sequences in texts of
+# others can be distinguished from our own.
 _MARK = f"\ufdd0{os.urandom(6).hex()}"
 _END = "\ufdd1"
 _MARKS = re.compile(f"{_MARK}([a-z]*){_END}")
@@ -38,7 +38,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def say(text: str = "") -> None:
-    """A line beside the data."""
+    """A line of information."""
     click.echo(finished(text), err=True)
 
 
@@ -48,8 +48,8 @@ def show(text: str) -> None:
 
 
 def show_json(value: Any) -> None:
-    """One object on one line. What is not a number in JSON is null."""
-    import json  # only those who ask for JSON pay for it
+    """One object on one line. NaN and infinity become null."""
+    import json  # needed only for JSON
 
     from stoker.model.wire import to_plain
 
@@ -57,18 +57,18 @@ def show_json(value: Any) -> None:
 
 
 def redraw(text: str, *, err: bool = False) -> None:
-    """Writes over the line of the terminal that the cursor is in. Empty: clears it."""
+    """Overwrites the terminal's current line. Empty: clears it."""
     write(f"\r{finished(text)}{_ERASE}".encode(errors="replace"), err=err)
 
 
 def write(data: bytes, *, err: bool = False) -> None:
-    """Bytes to stdout, all of them, at once. For what a view of `logview` gives: they are not looked at any more."""
+    """Writes all bytes to stdout at once. For the output of a `logview` view: they are not filtered again."""
     stream = sys.stderr if err else sys.stdout
     if not stream:  # closed before we started
         return
     try:
         target = stream.fileno()
-    except (OSError, ValueError, AttributeError):  # a stand-in without a descriptor
+    except (OSError, ValueError, AttributeError):  # a replacement without a descriptor
         stream.buffer.write(data)
         stream.buffer.flush()
         return
@@ -76,7 +76,7 @@ def write(data: bytes, *, err: bool = False) -> None:
     while rest:
         try:
             rest = rest[os.write(target, rest) :]
-        except BlockingIOError:  # whoever shares the terminal has made it non-blocking
+        except BlockingIOError:  # another program that shares the terminal made it non-blocking
             time.sleep(0.01)
 
 
@@ -91,7 +91,7 @@ def paint_data(text: str, style: str) -> str:
 
 
 def finished(text: str) -> str:
-    """As it is written: harmless, with our own colours."""
+    """The text as written: safe, with our own colours."""
     return _MARKS.sub(_colour, visible(text))
 
 
@@ -107,12 +107,12 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def width() -> int:
-    """Columns to draw in; ample where nobody looks, so that nothing is cut from a file or a pipe."""
+    """Columns to draw in; very many if it is not a terminal, so that nothing is cut in a file or a pipe."""
     return max(40, shutil.get_terminal_size().columns) if is_terminal(sys.stdout) else 1000
 
 
 def ask(question: str) -> bool:
-    """Asks on a terminal. No answer is no."""
+    """Asks on a terminal. No answer means no."""
     try:
         return click.confirm(finished(question), default=False, err=True)
     except click.Abort:
@@ -121,22 +121,24 @@ def ask(question: str) -> bool:
 
 
 def confirmed(question: str, *, yes: bool, as_json: bool = False) -> bool:
-    """Whether it may be done. Raises BadInput where nobody can be asked: what cannot be undone needs a word."""
+    """Whether the user agrees. Raises BadInput without a terminal: what cannot be undone requires consent."""
     if yes:
         return True
     if as_json or not interactive():
         what = question.rstrip("?")
-        raise BadInput(f"this would {what}, and there is no terminal to ask on", hint="add `--yes` to do it")
+        raise BadInput(
+            f"this would {what}, and there is no terminal to ask for confirmation", hint="add `--yes` to confirm"
+        )
     return ask(question)
 
 
 def ask_number(question: str, most: int) -> int:
-    """Asks for a number from 1; Enter takes the first."""
+    """Asks for a number from 1; Enter chooses the first."""
     return int(click.prompt(finished(question), type=click.IntRange(1, most), default=1, err=True))
 
 
 def ask_secret(what: str) -> str:
-    """Asks without showing what is typed."""
+    """Asks without echo."""
     return str(click.prompt(finished(what), hide_input=True, err=True)).strip()
 
 
@@ -145,7 +147,7 @@ def interactive() -> bool:
 
 
 def can_erase() -> bool:
-    """The terminal understands how a line is taken back."""
+    """The terminal can overwrite a line."""
     return from_environment().variable("TERM") not in (None, "", "dumb")
 
 

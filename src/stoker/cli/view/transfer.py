@@ -1,4 +1,4 @@
-"""Shows how far a transfer is, once it takes longer than a moment: one line on a terminal, events for programs."""
+"""Shows the progress of a transfer once it takes longer than a moment: one line on a terminal, events for programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from stoker.cli.view import words
 from stoker.cli.view.tables import clipped
 from stoker.cli.view.terminal import is_terminal, redraw, show_json
-from stoker.client.progress import Progress, Standing
+from stoker.client.progress import TransferProgress, TransferState
 
 _PATIENCE_S = 1.0
 _LINE_S = 0.2
@@ -19,9 +19,9 @@ _EVENT_S = 1.0
 
 
 @contextmanager
-def watched(*, as_json: bool) -> Iterator[Progress]:
-    """A progress to be handed to the transfer. Quiet where stderr is no terminal, unless events were asked for."""
-    progress = Progress()
+def watched(*, as_json: bool) -> Iterator[TransferProgress]:
+    """A progress callback for the transfer. Silent if stderr is not a terminal, unless events were requested."""
+    progress = TransferProgress()
     over = threading.Event()
     terminal = is_terminal(sys.stderr) and not as_json
     watching = threading.Thread(target=_watch, args=(progress, over, as_json), daemon=True)
@@ -35,8 +35,8 @@ def watched(*, as_json: bool) -> Iterator[Progress]:
             watching.join()
 
 
-def line(at: Standing) -> str:
-    """`sending  1,234 of 5,000 files  1.2 of 3.4 GB  35%  210 MB/s  12 s left`"""
+def line(at: TransferState) -> str:
+    """`uploading  1,234 of 5,000 files  1.2 of 3.4 GB  35%  210 MB/s  12 s left`"""
     if not at.all_bytes:
         return f"{at.what}  {words.count(at.files, 'file')}" if at.files else f"{at.what} …"
     share = f"{100 * at.size_bytes // at.all_bytes}%"
@@ -46,7 +46,7 @@ def line(at: Standing) -> str:
     return "  ".join(filter(None, [at.what, f"{at.files:,} of {at.all_files:,} files", amount, share, rate, left]))
 
 
-def _watch(progress: Progress, over: threading.Event, as_json: bool) -> None:
+def _watch(progress: TransferProgress, over: threading.Event, as_json: bool) -> None:
     shown = False
     over.wait(_PATIENCE_S)
     while not over.is_set():
@@ -61,5 +61,5 @@ def _watch(progress: Progress, over: threading.Event, as_json: bool) -> None:
         redraw("", err=True)
 
 
-def _facts(at: Standing) -> dict[str, object]:
-    return {name: getattr(at, name) for name in Standing.__slots__}
+def _facts(at: TransferState) -> dict[str, object]:
+    return {name: getattr(at, name) for name in TransferState.__slots__}

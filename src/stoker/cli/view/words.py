@@ -1,5 +1,5 @@
-"""Values as people read and write them: times, sizes, numbers, states and costs so far. Pure: the time of day comes
-in.
+"""Values as people read and write them: times, sizes, numbers, states and costs so far. Pure: the time is an
+argument.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from stoker.client.report.spelling import CENT, FINE, usd
-from stoker.client.report.spelling import count as count  # those that programs spell out, too
+from stoker.client.report.spelling import count as count  # shared with the API's texts
 from stoker.client.report.spelling import duration as duration
 from stoker.errors import BadInput
 from stoker.model.job.fields import seconds_of
@@ -26,13 +26,13 @@ def age(at: datetime, now: datetime) -> str:
 
 
 def clock(at: datetime, now: datetime) -> str:
-    """The local time, with the date where it is another day's."""
+    """The local time, with the date if it is not today."""
     local = at.astimezone()
     return local.strftime("%H:%M:%S" if local.date() == now.astimezone().date() else "%Y-%m-%d %H:%M:%S")
 
 
 def size(size_bytes: int) -> str:
-    """Decimal units, as disks are sold: `0 B`, `812 B`, `1.2 MB`, `34 GB`."""
+    """Decimal units: `0 B`, `812 B`, `1.2 MB`, `34 GB`."""
     value, unit = float(size_bytes), "B"
     for larger in ("kB", "MB", "GB", "TB", "PB"):
         if value < 999.5:
@@ -42,7 +42,7 @@ def size(size_bytes: int) -> str:
 
 
 def number(value: float) -> str:
-    """Four significant digits: enough to compare by eye."""
+    """Four significant digits: enough to compare."""
     if not math.isfinite(value):
         return str(value)
     if value == int(value) and abs(value) < 1e7:
@@ -51,8 +51,8 @@ def number(value: float) -> str:
 
 
 def signal_name(exit_code: int) -> str:
-    """`SIGKILL` for 137, an empty string where the code is not that of a killed process."""
-    import signal  # an enum of some size, needed only here
+    """`SIGKILL` for 137; empty if the code is not that of a killed process."""
+    import signal  # slow to import, needed only here
 
     try:
         return signal.Signals(exit_code - 128).name if 128 < exit_code < 193 else ""
@@ -61,13 +61,13 @@ def signal_name(exit_code: int) -> str:
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """A time as `--since` takes it: `10m` ago, or an ISO time, which is local where it names no zone."""
+    """A time as `--since` accepts it: `10m` ago, or an ISO time, local if it has no time zone."""
     ago_s = seconds_of(text)
     try:
         if ago_s is not None:
             return now - timedelta(seconds=ago_s)
         return datetime.fromisoformat(text).astimezone(now.tzinfo)
-    except (ValueError, OverflowError):  # the second for more days than a calendar has
+    except (ValueError, OverflowError):  # the second for a date out of range
         expected = "a time ago such as `10m` or `1h30m`, or a time such as `2025-01-31 14:00`"
         raise BadInput(f"--since: found `{text}`, expected {expected}") from None
 
@@ -103,7 +103,7 @@ def meter_line(run: Run, now: datetime) -> str:
         return ""
     spent = spent_by(run, now)
     per_hour = sum((spell.usd_per_hour for spell in run.spells if spell.until is None), Decimal(0))
-    # No finer than that: a line whose last digits race is hard to look away from.
+    # No finer than that: digits that change too fast distract.
     parts = [f"{usd(spent, CENT if spent >= 1 else FINE)} spent", f"{usd(per_hour)}/h"]
     if run.budget is not None:
         parts.append(f"{usd(max(run.budget - spent, Decimal(0)))} of {usd(run.budget)} left")
@@ -111,7 +111,7 @@ def meter_line(run: Run, now: datetime) -> str:
 
 
 def spent_by(run: Run, now: datetime) -> Decimal:
-    """Good enough to look at: what counts is the server's meter, which rounds each spell up to a billionth."""
+    """Accurate enough to display; the server's meter counts, which rounds each interval up to a billionth."""
     spent = Decimal(0)
     for spell in run.spells:
         seconds = max(((spell.until or now) - spell.since).total_seconds(), 0.0)

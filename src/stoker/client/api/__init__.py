@@ -1,1 +1,1 @@
-"""The server as programs ask it: the client, handles of runs, and the connection below them."""
+"""The server's API for programs: the client, handles of runs, and the connection below them."""

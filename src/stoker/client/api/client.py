@@ -1,4 +1,4 @@
-"""The client: everything a program can ask of a server."""
+"""The client: everything a program can request from a server."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from stoker.client.api.connection import Connection
-from stoker.client.api.handle import Run
+from stoker.client.api.handle import RunHandle
 from stoker.client.local import launch
-from stoker.client.settings import Settings, from_environment
+from stoker.client.settings import ClientSettings, from_environment
 from stoker.client.submit import sending
 from stoker.client.submit.sending import Again, Notice, Progress
 from stoker.errors import NotFound
@@ -21,10 +21,9 @@ from stoker.model import wire
 from stoker.model.job.fields import nearest
 from stoker.model.job.job import Job
 from stoker.model.node.orders import Terminal
-from stoker.model.run import run as model
 from stoker.model.run.money import Costs
 from stoker.model.run.pruning import PruneRule
-from stoker.model.run.run import RunState
+from stoker.model.run.run import Run, RunState
 from stoker.model.snapshot import Snapshot
 from stoker.model.workspace.store import is_twin, twin_of
 
@@ -47,12 +46,12 @@ class Client:
     """A connection to a server: submits and finds runs. `Client.connect()` uses this computer's server, and starts it
     if necessary."""
 
-    def __init__(self, settings: Settings, connection: Connection) -> None:
+    def __init__(self, settings: ClientSettings, connection: Connection) -> None:
         self.settings = settings
         self.connection = connection
 
     @classmethod
-    def connect(cls, settings: Settings | None = None, *, start: bool = True) -> Client:
+    def connect(cls, settings: ClientSettings | None = None, *, start: bool = True) -> Client:
         """Settings default to the environment's. Starts this computer's server if necessary, unless `start` is off."""
         given = settings or from_environment()
         return cls(given, launch.connect(given, start=start))
@@ -102,7 +101,7 @@ class Client:
         say: Callable[[str], None] = lambda _: None,
         notice: Notice | None = None,
         agree: Agree | None = None,
-    ) -> Run:
+    ) -> RunHandle:
         """Submits a run. `name` overrides `<job name>-<n>`. With `twin` it runs on the twin of its cloud, which is
         started if necessary; `say` receives progress messages. `terminal` is a terminal for the script, on this
         computer only: the caller must attach it. `notice` receives the files that are not uploaded because they contain
@@ -127,13 +126,13 @@ class Client:
             )
         )
 
-    def rerun(self, run: str, job: Job | None = None, *, from_checkpoint: bool = False, name: str = "") -> Run:
+    def rerun(self, run: str, job: Job | None = None, *, from_checkpoint: bool = False, name: str = "") -> RunHandle:
         """Starts a new run with the code, software and data of an old one, and with its job unless another is given;
         secrets come from the environment. With `from_checkpoint` it starts from the old run's last checkpoint."""
         old = self.run(run).facts
         return self._again(old, Again(job or sending.without_keeping(old.job), from_checkpoint), name)
 
-    def resume(self, run: str, job: Job | None = None, *, name: str = "") -> Run:
+    def resume(self, run: str, job: Job | None = None, *, name: str = "") -> RunHandle:
         """Continues a run that failed or was cancelled from its last checkpoint, as a new run that is named after it.
         `job` is the job to run; None: `job_to_resume`. A paused run itself resumes, with the job's budget. Raises
         Conflict if the run is active or has succeeded, and NotFound if it has no checkpoint."""
@@ -142,7 +141,7 @@ class Client:
             return old.set_budget(job.budget if job else old.facts.budget)
         return self._again(old.facts, Again(job or self.job_to_resume(old), resumes=True), name)
 
-    def job_to_resume(self, old: Run) -> Job:
+    def job_to_resume(self, old: RunHandle) -> Job:
         """The job of a run with what is left of its budget."""
         job = sending.without_keeping(old.facts.job)
         if old.facts.budget is None:
@@ -150,28 +149,28 @@ class Client:
         left = old.facts.budget - old.budget().spent_usd
         return replace(job, budget=max(left.quantize(_CENT, ROUND_DOWN), _CENT))
 
-    def runs(self, limit: int = 50, experiment: str = "", state: str = "") -> list[model.Run]:
+    def runs(self, limit: int = 50, experiment: str = "", state: str = "") -> list[Run]:
         """Newest first. `state` may be one of RunState, or `active`."""
-        found: list[model.Run] = []
+        found: list[Run] = []
         before: str | None = ""
         while before is not None and len(found) < limit:
             count = min(limit - len(found), _PAGE)
             query = {"limit": count, "before": before or None, "experiment": experiment or None, "state": state or None}
             page = self.connection.get("/v1/runs", query)
-            found += [wire.from_plain(model.Run, row) for row in page["runs"]]
+            found += [wire.from_plain(Run, row) for row in page["runs"]]
             before = page["next"]
         return found
 
-    def run(self, name: str) -> Run:
+    def run(self, name: str) -> RunHandle:
         """The run of this name. `last` is the newest of all, an experiment's name the newest of its runs."""
         if name != NEWEST:
             try:
-                return self._handle(wire.from_plain(model.Run, self.connection.get(f"/v1/runs/{quote(name, safe='')}")))
+                return self._handle(wire.from_plain(Run, self.connection.get(f"/v1/runs/{quote(name, safe='')}")))
             except NotFound:
                 pass
         newest = self.runs(limit=1, experiment="" if name == NEWEST else name)
         if newest:
-            return self._handle(newest[0]).refresh()  # a list leaves out what is long
+            return self._handle(newest[0]).refresh()  # a list omits long fields
         raise self._unknown(name)
 
     def remove(self, *names: str) -> Mapping[str, str]:
@@ -189,7 +188,7 @@ class Client:
 
     def prunable(
         self, older_than: timedelta, *, keep_best: bool = False, experiment: str = ""
-    ) -> tuple[list[model.Run], list[Spared]]:
+    ) -> tuple[list[Run], list[Spared]]:
         """Which runs ended longer ago than this, and which of those are kept: always the newest of each experiment,
         with `keep_best` also its best. Removes nothing: pass their names to `remove`."""
         from stoker.client.api.leftovers import prunable  # not needed to submit or follow
@@ -204,16 +203,16 @@ class Client:
         return compare(one, other, self._code(one), self._code(other))
 
     def _stage(self, job: Job, say: Callable[[str], None]) -> str:
-        """The store to keep a run in; empty: the workspace's."""
+        """The store for a run; empty: the workspace's."""
         if not is_twin(job.on):
             return ""
-        from stoker.client.local import rehearsal  # a run in the real world has no use for it
+        from stoker.client.local import rehearsal  # needed only for a rehearsal
 
         return rehearsal.stage(job.on, self.settings, self.connection, say)
 
     def _put(self, job: Job, folder: Path, store: str, agree: Agree) -> dict[str, str]:
-        """The datasets, by the name of the input, that data of this computer has become."""
-        from stoker.client.data.moves import moves  # where data is in a store already, nobody needs it
+        """The datasets, by name of the input, that local data was uploaded as."""
+        from stoker.client.data.moves import moves  # needed only for local data
 
         datasets = self.datasets
         found = moves(job, folder, self.connection, datasets)
@@ -225,36 +224,34 @@ class Client:
             for one in found
         }
 
-    def _again(self, old: model.Run, again: Again, name: str) -> Run:
+    def _again(self, old: Run, again: Again, name: str) -> RunHandle:
         store = self._stage(again.job, lambda _: None)
         return self._handle(sending.submit_again(old, again, self.settings, self.connection, name=name, store=store))
 
-    def _handle(self, facts: model.Run) -> Run:
-        return Run(facts, self.connection, self.settings)
+    def _handle(self, facts: Run) -> RunHandle:
+        return RunHandle(facts, self.connection, self.settings)
 
-    def _code(self, run: model.Run) -> Snapshot:
+    def _code(self, run: Run) -> Snapshot:
         return wire.from_plain(Snapshot, self.connection.get(f"/v1/snapshots/{quote(run.snapshot, safe='')}"))
 
     def _unknown(self, name: str) -> NotFound:
         runs = self.runs(limit=_PAGE)
         if not runs:
-            return NotFound("there are no runs yet", hint="start one with `stoker run`")
+            return NotFound("no runs yet", hint="start one with `stoker run`")
         near = nearest(name, [run.name for run in runs] + [run.experiment for run in runs])
-        return NotFound(
-            f"there is no run `{name}`", hint=f"did you mean `{near}`?" if near else "list them: `stoker ps`"
-        )
+        return NotFound(f"run `{name}` not found", hint=f"did you mean `{near}`?" if near else "list them: `stoker ps`")
 
 
 def _warn(text: str) -> None:
-    import warnings  # few submissions have anything to warn of
+    import warnings  # few submissions have warnings
 
     warnings.warn(text, stacklevel=4)
 
 
-# The shortest way from Python: `stoker.run(job)`.
+# The shortest form in Python: `stoker.run(job)`.
 
 
-def run(job: Job, *, folder: Path | str = ".", name: str = "", twin: bool = False) -> Run:
+def run(job: Job, *, folder: Path | str = ".", name: str = "", twin: bool = False) -> RunHandle:
     """Submits a job and returns the run immediately. Relative paths of the job are relative to `folder`. With `twin` it
     runs on the twin of its cloud, for free."""
     return Client.connect().submit(job, folder, name=name, twin=twin)

@@ -1,4 +1,4 @@
-"""A conversation with a server: plain JSON in and out, and every failure as one of Stoker's errors."""
+"""A connection to a server: JSON in and out, and every failure as one of Stoker's errors."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ from typing import Any, NoReturn
 from urllib.parse import urlencode
 
 from stoker import errors
-from stoker.client.api.http import UNIX, Answer, Broken, Line, Refused
+from stoker.client.api.http import UNIX, HttpAnswer, Line, LineBroken, LineRefused
 from stoker.errors import Denied, JobInvalid, Problem, ServerUnavailable, StokerError
 from stoker.model.workspace.home import proof
 
-Query = Mapping[str, str | int | float | bool | None]  # None leaves the name out
+Query = Mapping[str, str | int | float | bool | None]  # None omits the parameter
 
 _CONNECT_S = 10.0
-_SILENCE_S = 60.0  # after which a quiet stream is taken for a dead one; its reader asks again where it was
-_PATIENCE_S = 15.0  # how long a server that has answered before may be away
+_SILENCE_S = 60.0  # after which a silent stream counts as dead; its reader reconnects at its offset
+_PATIENCE_S = 15.0  # how long a server that has responded before may be unavailable
 _PAUSE_S = 0.1
-_TRIES = 3  # for an answer that breaks off
+_TRIES = 3  # for a truncated response
 _LONGEST_PROOF = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Where a server is, and the token it asks for."""
+class ServerAddress:
+    """Where a server is, and its token."""
 
     url: str
     token: str = field(default="", repr=False)
     pid: int = 0
     version: str = ""
-    http: str = ""  # the URL of its port, where it was asked to listen on one
+    http: str = ""  # the URL of its port, if it listens on one
 
     @property
     def proves_itself(self) -> bool:
-        """By TLS, or by the owner of its socket. A scheme may be spelt in capitals."""
+        """Whether TLS or the owner of its socket authenticates it. The scheme may be in capitals."""
         return self.url.lower().startswith(("https:", UNIX))
 
 
 class Connection:
     """May be used from several threads. Keeps sockets open between calls.
 
-    `reconnect` is asked for an address when nobody answers at this one; it may start a server. Without it, a server
-    that has answered before is given a while to come back.
+    `reconnect` returns a new address when this one does not respond; it may start a server. Without it, a server that
+    has responded before gets some time to come back.
     """
 
-    def __init__(self, address: Address, *, reconnect: Callable[[], Address] | None = None) -> None:
+    def __init__(self, address: ServerAddress, *, reconnect: Callable[[], ServerAddress] | None = None) -> None:
         self.address = address
         self._reconnect = reconnect
-        self._idle: list[tuple[Address, Line]] = []
+        self._idle: list[tuple[ServerAddress, Line]] = []
         self._has_answered = False
 
     def get(self, path: str, query: Query | None = None, *, timeout_s: float = 30.0) -> Any:
-        """Repeated over a server restart."""
+        """Retried over a server restart."""
         return self._json("GET", path + _query(query), repeat=True, timeout_s=timeout_s)
 
     def post(self, path: str, body: Any = None, *, repeat: bool = True, timeout_s: float = 30.0) -> Any:
-        """With `repeat` it may be sent twice where the answer to the first was lost."""
+        """With `repeat` it may be sent twice if the first response was lost."""
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         return self._json("POST", path, data, repeat=repeat, timeout_s=timeout_s)
 
@@ -67,14 +67,14 @@ class Connection:
         return self._json("DELETE", path, repeat=False, timeout_s=60.0)
 
     def upload(self, path: str, chunks: Iterable[bytes]) -> Any:
-        """Sends a body of unknown length. Never repeated: the chunks are gone."""
+        """Sends a body of unknown length. Never retried: the chunks are gone."""
         return self._json("POST", path, chunks, repeat=False, timeout_s=600.0)
 
     def stream(
         self, path: str, query: Query | None = None, *, asking: Any = None
     ) -> tuple[Mapping[str, str], Iterator[bytes]]:
-        """The headers, with lower-case names, and the body as it arrives. A body cut short is ServerUnavailable. With
-        `asking`, which is sent once, it is the answer to a POST."""
+        """The headers, with lower-case names, and the body as it arrives. A truncated body is ServerUnavailable. With
+        `asking`, which is sent once, it is the response to a POST."""
         data = None if asking is None else json.dumps(asking, separators=(",", ":")).encode()
         method = "GET" if data is None else "POST"
         line, answer = self._ask(method, path + _query(query), data, repeat=data is None, timeout_s=_SILENCE_S)
@@ -94,7 +94,7 @@ class Connection:
             try:
                 data = self._whole(line, answer)
                 break
-            except ServerUnavailable:  # restarted while it was answering
+            except ServerUnavailable:  # restarted during the response
                 if tries_left == 1:
                     raise
         if answer.status >= 400:
@@ -102,12 +102,12 @@ class Connection:
         try:
             return json.loads(data) if data else None
         except ValueError:
-            raise self._unavailable("it is not a Stoker server (no JSON in its answer)") from None
+            raise self._unavailable("it is not a Stoker server (no JSON in its response)") from None
 
     def _ask(
         self, method: str, target: str, body: bytes | Iterable[bytes] | None, *, repeat: bool, timeout_s: float
-    ) -> tuple[Line, Answer]:
-        """One answer, whatever it takes: another socket, a wait, another address."""
+    ) -> tuple[Line, HttpAnswer]:
+        """One response, whatever it takes: another socket, a wait, another address."""
         give_up = time.monotonic() + _PATIENCE_S
         denied = False
         while True:
@@ -115,16 +115,16 @@ class Connection:
             try:
                 line = self._line()
                 answer = line.request(method, target, self._headers(body), body, timeout_s=timeout_s)
-            except Refused as error:
+            except LineRefused as error:
                 self._elsewhere(error, give_up)
                 continue
-            except Broken as error:
+            except LineBroken as error:
                 if not repeat or time.monotonic() > give_up:
                     raise self._unavailable(str(error)) from error
                 time.sleep(_PAUSE_S)
                 continue
             if answer.status == 401 and self._reconnect and not denied:
-                # The port of a server that is gone may belong to another by now: look where ours is.
+                # Another program may have taken the port of a server that is gone: look up ours again.
                 denied = True
                 line.close()
                 self.address = self._reconnect()
@@ -144,8 +144,8 @@ class Connection:
         return line
 
     def _check_proof(self, line: Line) -> None:
-        """Anybody on that computer may have taken the port of a server that has ended. Raises Refused: nothing that is
-        secret has been sent."""
+        """Another user of that computer may have taken the port of a server that has ended. Raises Refused: no secret
+        has been sent."""
         nonce, told = os.urandom(16).hex(), b""
         try:
             answer = line.request("GET", f"/v1/proof?nonce={nonce}", {}, timeout_s=_CONNECT_S)
@@ -154,13 +154,13 @@ class Connection:
                 if len(told) > _LONGEST_PROOF:
                     break
             proven = json.loads(told)["proof"] == proof(self.address.token, nonce)
-        except (Broken, ValueError, LookupError, TypeError):
+        except (LineBroken, ValueError, LookupError, TypeError):
             proven = False
         if not proven:
             line.close()
-            raise Refused("what listens there does not know its token: nothing was sent to it")
+            raise LineRefused("the process that listens there does not know the token: nothing was sent")
 
-    def _elsewhere(self, error: Refused, give_up: float) -> None:
+    def _elsewhere(self, error: LineRefused, give_up: float) -> None:
         before = self.address
         if self._reconnect:
             self.address = self._reconnect()
@@ -178,15 +178,15 @@ class Connection:
             headers["Content-Type"] = "application/octet-stream"
         return headers
 
-    def _whole(self, line: Line, answer: Answer) -> bytes:
+    def _whole(self, line: Line, answer: HttpAnswer) -> bytes:
         return b"".join(self._pieces(line, answer))
 
-    def _pieces(self, line: Line, answer: Answer) -> Iterator[bytes]:
+    def _pieces(self, line: Line, answer: HttpAnswer) -> Iterator[bytes]:
         whole = False
         try:
             yield from answer.body
             whole = True
-        except Broken as error:
+        except LineBroken as error:
             raise self._unavailable(str(error)) from error
         finally:
             if whole and line.reusable:
@@ -195,9 +195,7 @@ class Connection:
                 line.close()
 
     def _unavailable(self, why: str) -> ServerUnavailable:
-        hint = (
-            "look at `stoker server status`" if self._reconnect else "check STOKER_SERVER, and that a server is there"
-        )
+        hint = "stoker server status" if self._reconnect else "check STOKER_SERVER, and that the server is running"
         return ServerUnavailable(f"the server at {self.address.url} cannot be reached: {why}", hint=hint)
 
     def _refused(self, status: int, data: bytes) -> NoReturn:
@@ -205,7 +203,7 @@ class Connection:
 
 
 def error_from(status: int, data: bytes, url: str) -> StokerError:
-    """The error a server answered with, as the class that bears its code."""
+    """The error in a server's response, as the class with its code."""
     try:
         told = json.loads(data)["error"]
         code, message, hint = str(told["code"]), str(told["message"]), str(told.get("hint") or "")
@@ -214,7 +212,7 @@ def error_from(status: int, data: bytes, url: str) -> StokerError:
         if status == 401:
             return Denied(f"the server at {url} does not accept this token", hint="check STOKER_TOKEN")
         text = data[:200].decode(errors="replace").strip().partition("\n")[0]
-        return StokerError(f"the server at {url} answered {status}{f': {text}' if text else ''}")
+        return StokerError(f"the server at {url} returned {status}{f': {text}' if text else ''}")
     of = _by_code().get(code, StokerError)
     error = JobInvalid(problems, hint=hint) if of is JobInvalid else of(message, hint=hint)
     error.code = code

@@ -1,4 +1,4 @@
-"""Brings files of a run from the server to a folder, each file verified before it takes its place."""
+"""Downloads files of a run from the server, each verified before it is moved to its place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stoker.client.api.connection import Connection
-from stoker.client.progress import Progress
+from stoker.client.progress import TransferProgress
 from stoker.errors import Corrupt, Missing, ServerUnavailable
 from stoker.model import untrusted
 from stoker.model.run.run import Run, RunState
@@ -27,36 +27,42 @@ _TRIES = 3
 class What(StrEnum):
     """Which files of a run."""
 
-    BROUGHT = "brought"  # what comes back by itself: the outputs, and a checkpoint that is not too large
+    BROUGHT = "brought"  # what is downloaded automatically: the outputs, and a checkpoint that is not too large
     OUTPUTS = "outputs"
-    CHECKPOINT = "checkpoint"  # its newest
-    STRAY = "stray"  # what its script left outside its outputs and checkpoints
+    CHECKPOINT = "checkpoint"  # the newest
+    STRAY = "stray"  # files that its script wrote outside its outputs and checkpoints
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedResults:
     what: What = What.BROUGHT
-    only: str = ""  # this file, or what is in this folder, or what a pattern matches; empty: all
+    only: str = ""  # this file, the files of this folder, or those that match this pattern; empty: all
 
 
 def fetch(
-    run: Run, connection: Connection, parent: Path, progress: Progress | None = None, wanted: Wanted | None = None
+    run: Run,
+    connection: Connection,
+    parent: Path,
+    progress: TransferProgress | None = None,
+    wanted: WantedResults | None = None,
 ) -> tuple[Path, tuple[Entry, ...]]:
-    """Returns the folder, and the files that are there now. After a lost connection only what has not arrived is
+    """Returns the folder, and the files that are there now. After a lost connection only missing files are
     written."""
-    wanted = wanted or Wanted()
+    wanted = wanted or WantedResults()
     name = run.name if run.state is RunState.SUCCEEDED else f"{run.name}-{run.state}"
     folder = choose_folder(parent.absolute(), name, run.id)
     for _ in range(_TRIES):
         try:
-            return folder, _land(run, connection, (folder, wanted), progress or Progress())
+            return folder, _land(run, connection, (folder, wanted), progress or TransferProgress())
         except (ServerUnavailable, Corrupt, Missing) as error:
             failed = error  # a restart, or outputs that changed between the list and the contents
     raise failed
 
 
-def _land(run: Run, connection: Connection, order: tuple[Path, Wanted], progress: Progress) -> tuple[Entry, ...]:
-    """`order` says what goes where."""
+def _land(
+    run: Run, connection: Connection, order: tuple[Path, WantedResults], progress: TransferProgress
+) -> tuple[Entry, ...]:
+    """`order` says which file is written where."""
     folder, wanted = order
     path = f"/v1/runs/{quote(run.name, safe='')}"
     path, tar = (f"{path}/outputs", ".tar") if wanted.what is What.BROUGHT else (f"{path}/files/{wanted.what}", "/tar")
@@ -80,9 +86,9 @@ def _is_meant(path: str, only: str) -> bool:
 
 
 class _Incoming(io.RawIOBase):
-    """The pieces of an answer as a file to read from."""
+    """The chunks of a response as a file to read from."""
 
-    def __init__(self, pieces: Iterator[bytes], progress: Progress) -> None:
+    def __init__(self, pieces: Iterator[bytes], progress: TransferProgress) -> None:
         super().__init__()
         self._pieces = pieces
         self._progress = progress

@@ -1,4 +1,4 @@
-"""A run as programs hold it: ask how it is, wait, read its logs and metrics, bring its outputs back."""
+"""A run as programs hold it: check its state, wait, read its logs and metrics, download its outputs."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ from urllib.parse import quote
 
 from stoker.client.api.connection import Connection
 from stoker.client.api.tail import Tail, Waits, patiently
-from stoker.client.settings import Settings
+from stoker.client.settings import ClientSettings
 from stoker.errors import BudgetReached, NotFound, RunFailed
 from stoker.model import wire
 from stoker.model.node.visit import Entrance
-from stoker.model.run import run as model
 from stoker.model.run.money import BudgetState
-from stoker.model.run.run import Event, RunState
+from stoker.model.run.run import Event, Run, RunState
 
 if TYPE_CHECKING:
-    from stoker.client.api.fetching import Wanted
+    from stoker.client.api.fetching import WantedResults
     from stoker.client.api.metrics import Metrics
-    from stoker.client.api.reach import Visit
-    from stoker.client.progress import Progress
+    from stoker.client.api.reach import VisitHandle
+    from stoker.client.progress import TransferProgress
     from stoker.model.run.receipt import Receipt
     from stoker.model.snapshot import Entry
 
 _LONG_POLL_S = 25.0
-_LOOK_S = 120.0  # a cloud takes its time
+_LOOK_S = 120.0  # clouds respond slowly
 _PAUSE_S = 0.1
 
 
@@ -48,10 +47,10 @@ class Log:
     complete: bool
 
 
-class Run:
+class RunHandle:
     """A run on a server. `facts` is its last known record; `refresh` and `wait` update it."""
 
-    def __init__(self, facts: model.Run, connection: Connection, settings: Settings) -> None:
+    def __init__(self, facts: Run, connection: Connection, settings: ClientSettings) -> None:
         self.facts = facts
         self._connection = connection
         self._settings = settings
@@ -60,7 +59,7 @@ class Run:
         return f"Run({self.name}: {self.state})"
 
     def _repr_html_(self) -> str:
-        from stoker.client.report.notebook import card  # only notebooks ask
+        from stoker.client.report.notebook import card  # needed only in notebooks
 
         return card(self.facts, datetime.now(UTC))
 
@@ -74,12 +73,12 @@ class Run:
         """The last known state."""
         return self.facts.state
 
-    def refresh(self) -> Run:
+    def refresh(self) -> RunHandle:
         """Updates `facts`. Returns itself, so that you can write `run.refresh().state`."""
-        self.facts = wire.from_plain(model.Run, self._connection.get(self._path()))
+        self.facts = wire.from_plain(Run, self._connection.get(self._path()))
         return self
 
-    def changes(self, timeout_s: float | None = None) -> Iterator[model.Run]:
+    def changes(self, timeout_s: float | None = None) -> Iterator[Run]:
         """The record of the run now, then after every change, until the run has ended or the time is up.
 
         Ended includes that the server has downloaded the outputs, if it does so.
@@ -93,7 +92,7 @@ class Run:
             if self._newer(wait_s):
                 yield self.facts
 
-    def wait(self, timeout_s: float | None = None, *, check: bool = False) -> Run:
+    def wait(self, timeout_s: float | None = None, *, check: bool = False) -> RunHandle:
         """Returns when the run has ended or is paused, or when the time is up: check `state`.
 
         With `check`, a run that did not succeed raises RunFailed, a paused one BudgetReached, and a timeout
@@ -188,46 +187,46 @@ class Run:
         shown = clock or (lambda at: f"{at.astimezone():%H:%M:%S}")
         return explain(self.facts, self.receipt(), self.events(), shown)
 
-    def cancel(self) -> Run:
+    def cancel(self) -> RunHandle:
         """Requests cancellation and returns immediately; use `wait`. Raises Conflict if the run has ended."""
-        self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/cancel"))
+        self.facts = wire.from_plain(Run, self._connection.post(f"{self._path()}/cancel"))
         return self
 
-    def evict(self, notice_s: float = 30.0, *, withdraw: bool = False) -> Run:
+    def evict(self, notice_s: float = 30.0, *, withdraw: bool = False) -> RunHandle:
         """A drill: evicts its machine after the notice; the run resumes from its last checkpoint."""
         asked = {"notice_s": notice_s, "withdraw": withdraw}
-        self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/evict", asked))
+        self.facts = wire.from_plain(Run, self._connection.post(f"{self._path()}/evict", asked))
         return self
 
-    def exec(self, *words: str) -> Visit:
+    def exec(self, *words: str) -> VisitHandle:
         """Runs a command on its node, next to the script, and returns when it has started: `frames` is its output and
         `ended` its end."""
-        from stoker.client.api.reach import Visit  # not needed to submit or follow
+        from stoker.client.api.reach import VisitHandle  # not needed to submit or follow
 
-        return Visit(self._connection, self.name, words)
+        return VisitHandle(self._connection, self.name, words)
 
     def entrance(self) -> tuple[Entrance, str]:
         """How to open a terminal on its node, and the node's key. Raises Conflict if that is not supported."""
         told = self._connection.get(f"{self._path()}/entrance", timeout_s=60.0)
         return wire.from_plain(Entrance, told["entrance"]), str(told["key"])
 
-    def release(self) -> Run:
+    def release(self) -> RunHandle:
         """Releases the node that was kept after the run's failure. Raises Conflict if none is kept."""
-        self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/release"))
+        self.facts = wire.from_plain(Run, self._connection.post(f"{self._path()}/release"))
         return self
 
     def budget(self) -> BudgetState:
         """What the run may cost, has cost so far, and costs per hour."""
         return wire.from_plain(BudgetState, self._connection.get(f"{self._path()}/budget"))
 
-    def set_budget(self, usd: Decimal | str | float | None) -> Run:
+    def set_budget(self, usd: Decimal | str | float | None) -> RunHandle:
         """Sets what the run may cost in total; None: no budget. A paused run resumes if the budget is enough; a run
         that has cost more is paused. BudgetTooSmall names the minimum."""
         amount = None if usd is None else str(usd).strip().removeprefix("$")
-        self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/budget", {"usd": amount}))
+        self.facts = wire.from_plain(Run, self._connection.post(f"{self._path()}/budget", {"usd": amount}))
         return self
 
-    def fetch(self, into: Path | str | None = None, *, progress: Progress | None = None) -> Path:
+    def fetch(self, into: Path | str | None = None, *, progress: TransferProgress | None = None) -> Path:
         """Downloads the outputs to `into/<run>` and returns that folder; None is `./outputs`.
 
         Every file is verified before it is put in place. The folder of a run that did not succeed is `<run>-failed` or
@@ -240,7 +239,7 @@ class Run:
         return folder
 
     def fetch_files(
-        self, wanted: Wanted, into: Path | str | None = None, *, progress: Progress | None = None
+        self, wanted: WantedResults, into: Path | str | None = None, *, progress: TransferProgress | None = None
     ) -> tuple[Path, tuple[Entry, ...]]:
         """Like `fetch`, for the newest checkpoint or for stray files. Also returns the files that are in the folder."""
         from stoker.client.api.fetching import fetch  # likewise
@@ -268,15 +267,15 @@ class Run:
         return f"/v1/runs/{quote(self.name, safe='')}"
 
     def _newer(self, wait_s: float) -> bool:
-        """Waits for facts newer than those last seen; False where none came."""
+        """Waits for facts newer than those last seen; False if there were none."""
         version = self.facts.version
         query = {"newer_than": version, "wait_s": round(wait_s, 3)}
         told = self._connection.get(self._path(), query, timeout_s=wait_s + 30.0)
-        self.facts = wire.from_plain(model.Run, told)
+        self.facts = wire.from_plain(Run, told)
         return self.facts.version > version
 
     def _attempt(self, wanted: int | None, follow: bool) -> int | None:
-        """The attempt to read; None where there is none yet and none is waited for."""
+        """The attempt to read; None if there is none yet and none is waited for."""
         if not self._seen(wanted):
             self.refresh()
         if wanted is not None:
@@ -287,19 +286,19 @@ class Run:
         return newest.number if newest else 1 if follow else None
 
     def _seen(self, number: int | None) -> bool:
-        """The newest attempt is only known to be that once the run has ended."""
+        """Whether an attempt is the last one is only known once the run has ended."""
         if number is None:
             return self.state.ended
         return any(attempt.number == number for attempt in self.facts.attempts)
 
     def _tailed(self, tail: Tail, number: int, follow: bool, waits: Waits) -> Iterator[bytes]:
         yield from tail.read(follow)
-        # An answer that ends before the attempt does was cut off politely: go on where it stopped.
+        # A response that ends before the attempt does was closed by the server: continue at the offset.
         while follow and not patiently(partial(self._over, number), waits):
             time.sleep(_PAUSE_S)
             yield from tail.read(follow)
         if follow:
-            yield from tail.read(follow=False)  # where the store has gone away meanwhile, this says so
+            yield from tail.read(follow=False)  # raises if the store has become unavailable
 
     def _over(self, number: int) -> bool:
         self.refresh()
@@ -307,7 +306,7 @@ class Run:
         return self.state.ended if not found else found[0].state.over
 
     def _has_later(self, number: int) -> bool:
-        """Waits until there is a later attempt, or will be none."""
+        """Waits until there is a later attempt, or there will be none."""
         while len(self.facts.attempts) <= number:
             if self.state.ended or self.state is RunState.PAUSED:
                 return False
@@ -315,7 +314,7 @@ class Run:
         return True
 
     def _check_rank(self, number: int, rank: int) -> None:
-        """An empty log is fine; one of a rank that does not exist is a mistake."""
+        """An empty log is fine; a rank that does not exist is an error."""
         ranks = [log.rank for log in self.log_list() if log.attempt == number]
         if ranks and rank not in ranks:
             known = ", ".join(str(one) for one in ranks)
@@ -326,7 +325,7 @@ _ENDED = {RunState.FAILED: "failed", RunState.CANCELLED: "was cancelled"}
 
 
 def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
-    """JSON has no word for what is not a number."""
+    """JSON cannot represent NaN and infinity."""
     return {name: nan if value is None else value for name, value in values.items()}
 
 

@@ -1,7 +1,7 @@
-"""One line to an HTTP/1.1 server, over a Unix socket or TCP.
+"""One connection to an HTTP/1.1 server, over a Unix socket or TCP.
 
-The standard `http.client` does the same, but importing it brings `email` and `ssl` along: 19 ms before a command has
-done anything. Here `ssl` is imported when a URL asks for it.
+The standard `http.client` does the same, but importing it loads `email` and `ssl`: 19 ms before a command has done
+anything. Here `ssl` is imported when a URL requires it.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
-_LINE = 65536  # the longest header line that is believed
+_LINE = 65536  # the longest header line that is accepted
 _HEADERS = 200
 _CHUNK = 1 << 16
 _QUICKACK = getattr(socket, "TCP_QUICKACK", None)  # Linux
 _LONGEST_NAME = 100  # of a socket, in bytes: the kernel takes 107 on Linux, 103 on macOS
-UNIX = "unix:"  # a URL that begins so is the path of a Unix socket
+UNIX = "unix:"  # prefix of the path of a Unix socket
 
 
-class Refused(Exception):
-    """Nobody listens there: nothing was sent."""
+class LineRefused(Exception):
+    """No process listens there: nothing was sent."""
 
 
-class Broken(Exception):
-    """The line was cut, or what came back is not HTTP. The request may have been carried out."""
+class LineBroken(Exception):
+    """The connection broke, or the response is not HTTP. The request may have been executed."""
 
 
-class Answer(NamedTuple):
-    """`body` must be read to its end before the line takes another request."""
+class HttpAnswer(NamedTuple):
+    """`body` must be read to its end before the connection takes another request."""
 
     status: int
     headers: Mapping[str, str]  # names in lower case
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 
 
 class Line:
-    """Takes one request after another, from one thread at a time."""
+    """Sends one request after another, from one thread at a time."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         try:
@@ -49,7 +49,7 @@ class Line:
             else:
                 self._socket, self._host, self._prefix = _to_host(url, timeout_s)
         except (OSError, ValueError) as error:
-            raise Refused(_words(error)) from error
+            raise LineRefused(_words(error)) from error
         self._reader: BinaryIO = self._socket.makefile("rb")
         self._hurried = _QUICKACK is not None and self._socket.family in (socket.AF_INET, socket.AF_INET6)
         self.reusable = True
@@ -61,11 +61,11 @@ class Line:
             self._socket.close()
 
     def stale(self) -> bool:
-        """The server has hung up meanwhile: between requests it has nothing to say."""
+        """The server has closed the connection meanwhile: between requests it sends nothing."""
         try:
             self._socket.settimeout(0)
             self._socket.recv(1, socket.MSG_PEEK)
-        except (BlockingIOError, ValueError):  # TLS cannot peek; its first use will tell
+        except (BlockingIOError, ValueError):  # TLS cannot peek; the next request finds out
             return False
         except OSError:
             return True
@@ -79,8 +79,8 @@ class Line:
         body: bytes | Iterable[bytes] | None = None,
         *,
         timeout_s: float | None = None,
-    ) -> Answer:
-        """Raises Broken. `timeout_s` is the longest silence; None waits for ever."""
+    ) -> HttpAnswer:
+        """Raises Broken. `timeout_s` is the longest silence; None waits without limit."""
         try:
             self._socket.settimeout(timeout_s)
             self._send(method, target, headers, body)
@@ -89,13 +89,13 @@ class Line:
                 status, answered = self._head()
         except (OSError, ValueError) as error:
             self.close()
-            raise Broken(_words(error)) from error
-        except BaseException:  # of whoever makes the body: half a request has been sent
+            raise LineBroken(_words(error)) from error
+        except BaseException:  # raised by the body's generator: half a request has been sent
             self.close()
             raise
         if answered.get("connection", "").lower() == "close":
             self.reusable = False
-        return Answer(status, answered, self._body(status, answered))
+        return HttpAnswer(status, answered, self._body(status, answered))
 
     def _send(self, method: str, target: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None) -> None:
         sized = body is None or isinstance(body, bytes)
@@ -110,7 +110,7 @@ class Line:
             self._socket.sendall(start + (body or b""))
             return
         self._socket.sendall(start)
-        # A server that refuses an upload answers and hangs up midway: the answer says more than the hang-up.
+        # A server that refuses an upload responds and closes midway: the response says more than the closed connection.
         with suppress(BrokenPipeError, ConnectionResetError):
             for chunk in body:
                 if chunk:
@@ -120,7 +120,7 @@ class Line:
     def _head(self) -> tuple[int, dict[str, str]]:
         words = self._line().split(None, 2)
         if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
-            raise ValueError("what answered does not speak HTTP")
+            raise ValueError("the response is not HTTP")
         headers: dict[str, str] = {}
         for _ in range(_HEADERS):
             line = self._line()
@@ -128,13 +128,17 @@ class Line:
                 return int(words[1]), headers
             name, _, value = line.partition(":")
             headers[name.strip().lower()] = value.strip()
-        raise ValueError("the answer has too many headers")
+        raise ValueError("the response has too many headers")
 
     def _line(self) -> str:
         self._hurry()
         line = self._reader.readline(_LINE)
         if not line.endswith(b"\n"):
-            raise ValueError("the server hung up" if len(line) < _LINE else "the answer has a line without end")
+            raise ValueError(
+                "the server closed the connection"
+                if len(line) < _LINE
+                else "the response has a header line that is too long"
+            )
         return line.decode("latin-1").rstrip("\r\n")
 
     def _body(self, status: int, headers: Mapping[str, str]) -> Iterator[bytes]:
@@ -151,7 +155,7 @@ class Line:
                     yield piece
         except (OSError, ValueError) as error:
             self.close()
-            raise Broken(_words(error)) from error
+            raise LineBroken(_words(error)) from error
 
     def _chunks(self) -> Iterator[bytes]:
         while size := int(self._line().partition(";")[0], 16):
@@ -164,25 +168,25 @@ class Line:
         while size > 0:
             piece = self._read1(min(size, _CHUNK))
             if not piece:
-                raise ValueError("the server hung up")
+                raise ValueError("the server closed the connection")
             size -= len(piece)
             yield piece
 
     def _read1(self, size: int) -> bytes:
-        """What is there already, or what comes first: a follower must see a line when it is written."""
+        """What has arrived, or what comes first: a follower must see a line as soon as it is written."""
         self._hurry()
         piece: bytes = self._reader.read1(size)  # type: ignore[attr-defined]  # a BufferedReader; typed as BinaryIO
         return piece
 
     def _hurry(self) -> None:
-        """A server that sends an answer in two parts may hold the second back until the first is acknowledged, which
-        the kernel likes to put off for 40 ms. It forgets this wish at every packet."""
+        """A server that sends a response in two parts may hold the second back until the first is acknowledged, which
+        the kernel delays by 40 ms. The kernel resets this option at every packet."""
         if self._hurried and _QUICKACK is not None:
             self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
 
 
 def _to_own(path: str, timeout_s: float) -> socket.socket:
-    """Raises OSError where nobody listens, or where somebody else does."""
+    """Raises OSError if no process listens, or one of another user."""
     if not hasattr(socket, "AF_UNIX"):
         raise ValueError("this system has no Unix sockets")
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -200,7 +204,7 @@ def _to_own(path: str, timeout_s: float) -> socket.socket:
 
 @contextmanager
 def _short_name(path: str) -> Iterator[str]:
-    """A name of the socket that the kernel takes, however deep its folder lies."""
+    """A name of the socket that the kernel accepts, however long the path of its folder is."""
     folder, _, name = path.rpartition("/")
     if len(os.fsencode(path)) <= _LONGEST_NAME:
         yield path
@@ -224,7 +228,7 @@ def _short_name(path: str) -> Iterator[str]:
 
 
 def _peer(line: socket.socket) -> int | None:
-    """The user whose process listens at the other end; None where the system does not tell."""
+    """The user whose process listens at the other end; None if the system does not tell."""
     if hasattr(socket, "SO_PEERCRED"):  # Linux: pid, uid, gid
         return int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
     if sys.platform == "darwin":  # LOCAL_PEERCRED of SOL_LOCAL gives a `struct xucred`: version, uid, groups
@@ -233,7 +237,7 @@ def _peer(line: socket.socket) -> int | None:
 
 
 def _to_host(url: str, timeout_s: float) -> tuple[socket.socket, str, str]:
-    """A socket, the name of the host, and what every path begins with."""
+    """A socket, the name of the host, and the prefix of every path."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"`{url}` is not a http:// or https:// URL")
@@ -248,12 +252,12 @@ def _to_host(url: str, timeout_s: float) -> tuple[socket.socket, str, str]:
 
 
 def _secured(plain: socket.socket, host: str) -> socket.socket:
-    import ssl  # only where a URL asks for it: 18 ms
+    import ssl  # only if a URL requires it: 18 ms
 
     return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
 
 
 def _words(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return "it did not answer in time"
+        return "it timed out"
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()

@@ -1,4 +1,4 @@
-"""What a run has measured: a sequence of points."""
+"""The metrics of a run: a sequence of points."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What one rank reported at one moment."""
+    """What one rank reported at one time."""
 
     attempt: int
     rank: int
@@ -53,9 +53,9 @@ class Metrics(Sequence[Point]):
         return {name: value for point in self._points for name, value in point.values.items()}
 
     def series(self, name: str) -> list[tuple[float | None, float]]:
-        """The steps and values of one metric; empty where there is none of that name.
+        """The steps and values of one metric; empty if there is none of that name.
 
-        A step that was done again after an eviction counts once, as the later attempt did it.
+        A step that was repeated after an eviction counts once, with the value of the later attempt.
         """
         found: list[Point] = []
         for point in (one for one in self._points if name in one.values):
@@ -65,7 +65,7 @@ class Metrics(Sequence[Point]):
         return [(point.step, point.values[name]) for point in found]
 
     def frame(self) -> pandas.DataFrame:
-        """One row per point: attempt, rank, at, step, then a column per metric. Needs pandas."""
+        """One row per point: attempt, rank, at, step, then a column per metric. Requires pandas."""
         import pandas  # heavy, and only here
 
         facts = ["attempt", "rank", "at", "step"]

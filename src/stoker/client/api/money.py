@@ -1,4 +1,4 @@
-"""Money as programs ask about it: what a job would cost, and what runs have cost."""
+"""Costs for programs: what a job would cost, and what runs have cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stoker.model.job.job import Job
 from stoker.model.run.forecast import Forecast
 from stoker.model.run.money import Costs, LimitState, Period
 
-_OFFERS_S = 180.0  # a cloud that is asked for its sizes and its prices takes its time
+_OFFERS_S = 180.0  # clouds list sizes and prices slowly
 
 
 def forecast(
@@ -39,7 +39,7 @@ def costs(
     return wire.from_plain(Costs, connection.get("/v1/costs", asked))
 
 
-# What administrators allow, as programs ask for it.
+# Spending limits, as administrators set them.
 
 
 class Limits:
@@ -49,16 +49,16 @@ class Limits:
         self._connection = connection
 
     def all(self) -> list[LimitState]:
-        """With what is used of each."""
+        """With how much of each is used."""
         return _read(self._connection.get("/v1/limits"))
 
     def save(self, period: Period, usd: Decimal | str | float, person: str = "") -> list[LimitState]:
-        """Of one person, or of everybody together. Replaces the one of the same period."""
+        """Of one person, or of everybody together. Replaces the limit of the same period."""
         asked = {"period": str(period), "usd": str(usd).strip().removeprefix("$"), "person": person}
         return _read(self._connection.post("/v1/limits", asked))
 
     def remove(self, period: Period, person: str = "") -> list[LimitState]:
-        """NotFound where there is none."""
+        """NotFound if there is none."""
         whose = f"?person={quote(person, safe='')}" if person else ""
         return _read(self._connection.delete(f"/v1/limits/{period}{whose}"))
 

@@ -1,4 +1,4 @@
-"""The way to a node with OpenSSH's own client: which words it is started with. Pure."""
+"""How to connect to a node with OpenSSH's client: its command line. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stoker.client.api.connection import Connection
 from stoker.errors import BadInput, ServerUnavailable
 from stoker.model import wire
 from stoker.model.node.orders import VisitEnd
-from stoker.model.node.visit import Entrance, Frame, Kind, frames
+from stoker.model.node.visit import Entrance, Frame, FrameKind, frames
 
 _FORWARD = re.compile(r"(?:(?P<bind>[\w.-]+):)?(?P<port>\d+):(?P<host>[\w.-]+):(?P<there>\d+)")
 _LOOPBACK = ("localhost", "127.0.0.1")
@@ -24,7 +24,7 @@ _LOOPBACK = ("localhost", "127.0.0.1")
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """`port` of this computer leads to `there` of `host`, as the node sees it."""
+    """`port` of this computer is forwarded to `there` of `host`, as the node sees it."""
 
     port: int
     host: str
@@ -36,20 +36,20 @@ class Forward:
 
     @property
     def is_itself(self) -> bool:
-        """On a node that is this computer: nothing has to be done."""
+        """On a node that is this computer: nothing has to be forwarded."""
         return self.port == self.there and self.host in _LOOPBACK
 
 
 def read_forward(text: str) -> Forward:
     found = _FORWARD.fullmatch(f"{text}:localhost:{text}" if text.isdigit() else text)
     if not found or not all(0 < int(found[name]) < 65536 for name in ("port", "there")):
-        raise BadInput(f"-L: found `{text}`, expected PORT:HOST:PORT", hint="such as -L 6006:localhost:6006")
+        raise BadInput(f"-L: found `{text}`, expected PORT:HOST:PORT", hint="for example -L 6006:localhost:6006")
     return Forward(int(found["port"]), found["host"], int(found["there"]), found["bind"] or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is wanted on the node: a command, or a shell, or neither."""
+    """What to run on the node: a command, a shell, or neither."""
 
     words: tuple[str, ...] = ()
     forwards: tuple[Forward, ...] = ()
@@ -59,7 +59,7 @@ class Call:
 
 
 def ssh_words(entrance: Entrance, key: str, call: Call, known_hosts: Path) -> list[str]:
-    """Addresses are given to one machine after another, so each is known by its own key, and trusted at first sight."""
+    """Addresses are reused by one machine after another, so each is identified by its own key, trusted on first use."""
     options = [
         f"HostKeyAlias=stoker-{key}",
         f"UserKnownHostsFile={known_hosts}",
@@ -77,13 +77,13 @@ def ssh_words(entrance: Entrance, key: str, call: Call, known_hosts: Path) -> li
     return [*words, "-t" if call.terminal else "-T", target, shlex.join([*entrance.words, *call.words])]
 
 
-# A port of this computer that leads to another one, for nodes that are this computer too.
+# Forwards a port of this computer to another one, for nodes that are this computer.
 
 _AT_ONCE = 1 << 16
 
 
 class Forwarding:
-    """Listens when it is made. Connections are served by threads, and end with this program."""
+    """Listens from construction on. Threads serve the connections, and end with this program."""
 
     def __init__(self, forward: Forward) -> None:
         self._target = (forward.host, forward.there)
@@ -121,11 +121,11 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-# A command on the node of a run: what it prints as it comes, and how it ends.
+# A command on the node of a run: its output as it comes, and how it ends.
 
 
-class Visit:
-    """Is under way when it is made, and ends at the latest when whoever made it hangs up."""
+class VisitHandle:
+    """Starts on construction, and ends at the latest when its creator disconnects."""
 
     def __init__(self, connection: Connection, run: str, words: Sequence[str]) -> None:
         self._connection = connection
@@ -135,14 +135,14 @@ class Visit:
         self._id = headers["stoker-visit"]
 
     def frames(self) -> Iterator[Frame]:
-        """What it says, until it has ended: `ended` tells how. Raises ServerUnavailable where the server ends first."""
+        """Its output, until it has ended: `ended` says how. Raises ServerUnavailable if the server ends first."""
         for frame in frames(self._pieces):
-            if frame.kind is Kind.END:
+            if frame.kind is FrameKind.END:
                 self.ended = wire.load(VisitEnd, frame.data)
                 return
             yield frame
-        raise ServerUnavailable("the server ended while the command ran, and the command with it", hint="run it again")
+        raise ServerUnavailable("the server stopped during the command, which ended the command", hint="run it again")
 
     def end(self) -> None:
-        """As Ctrl-C there would. May be called from another thread, and more than once."""
+        """Like Ctrl-C there. May be called from another thread, and more than once."""
         self._connection.delete(f"{self._path}/{self._id}")

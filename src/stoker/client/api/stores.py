@@ -1,4 +1,4 @@
-"""The stores of a workspace, as programs ask for them."""
+"""The stores of a workspace, for programs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from stoker.stores.kinds import CredentialForm, kind_of, kinds
 
 __all__ = ["Added", "CredentialForm", "Stores", "credential_forms"]
 
-_CHECK_S = 120.0  # a store that does not answer is asked several times
+_CHECK_S = 120.0  # requests to an unavailable store are retried
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """`store` is None where it did not work: then nothing was kept."""
+    """`store` is None if the test failed: then nothing was saved."""
 
     store: KnownStore | None
     findings: tuple[StoreFinding, ...] = ()
@@ -30,7 +30,7 @@ class Stores:
         self._connection = connection
 
     def all(self) -> list[KnownStore]:
-        """The folder first, then those that were added, by name."""
+        """The folder first, then the others by name."""
         return [wire.from_plain(KnownStore, row) for row in self._connection.get("/v1/stores")["stores"]]
 
     def add(
@@ -45,8 +45,8 @@ class Stores:
         moved_from: str = "",
         shared: bool | None = None,
     ) -> Added:
-        """Tries it first, unless `check` is off. The same name and URL again replaces the credential. One that has
-        moved is named with the URL it had. With `shared`, nodes elsewhere may be given a SAS that cannot be split."""
+        """Tests it first, unless `check` is off. The same name and URL again replaces the credential. For a store that
+        has moved, give its old URL. With `shared`, remote nodes may get a SAS that cannot be restricted."""
         asked = {"name": name, "url": url, "credential": kind, "values": dict(values or {}), "check": check, "use": use}
         asked |= {"moved_from": moved_from, "shared": shared}
         return wire.from_plain(Added, self._connection.post("/v1/stores", asked, timeout_s=_CHECK_S))
@@ -57,21 +57,21 @@ class Stores:
         return [wire.from_plain(StoreFinding, one) for one in told["findings"]]
 
     def use(self, name: str) -> KnownStore:
-        """New runs are kept there from now on."""
+        """New runs are stored there from now on."""
         return wire.from_plain(KnownStore, self._connection.post(f"{_path(name)}/use"))
 
     def remove(self, name: str) -> None:
-        """Forgets it and its credential; what lies in it stays."""
+        """Removes it and its credential; its content stays."""
         self._connection.delete(_path(name))
 
     def access(self, name: str, *, reads: Sequence[str] = (), writes: Sequence[str] = ()) -> Access:
-        """A part of a store, for a while, to be opened with `stoker.stores.opening.open_access`."""
+        """Temporary access to a part of a store, for `stoker.stores.opening.open_access`."""
         asked = {"reads": list(reads), "writes": list(writes)}
         return Access.from_text(self._connection.post(f"{_path(name)}/access", asked)["access"])
 
 
 def credential_forms(url: str = "") -> list[CredentialForm]:
-    """The credentials that a store with this URL takes; without a URL, those of every kind of store."""
+    """The credentials that a store with this URL supports; without a URL, those of every kind of store."""
     return [form for kind in ([kind_of(url)] if url else kinds().values()) for form in kind.credentials]
 
 

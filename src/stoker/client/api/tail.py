@@ -1,4 +1,4 @@
-"""One log, read from an offset that survives lost connections: nothing is lost, nothing comes twice."""
+"""One log, read from an offset that survives lost connections: no byte is lost or repeated."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import TypeVar
 from stoker.client.api.connection import Connection
 from stoker.errors import ServerUnavailable, StokerError, StoreFailed, Unanswered
 
-OUTAGES = (ServerUnavailable, StoreFailed, Unanswered)  # what passes, or somebody repairs
-Waits = Callable[[StokerError], bool]  # is told of an outage, and says whether to wait for its end
+OUTAGES = (ServerUnavailable, StoreFailed, Unanswered)  # temporary, or repairable
+Waits = Callable[[StokerError], bool]  # receives an outage, and returns whether to wait for its end
 
 T = TypeVar("T")
 
-_QUICK_S = 1.0  # a connection that lasts no longer has failed
+_QUICK_S = 1.0  # a shorter connection has failed
 _FAILURES = 10  # in a row
 _PAUSE_S = 0.2
-_OUTAGE_S = 2.0  # between two tries while nobody answers
+_OUTAGE_S = 2.0  # between two attempts during an outage
 
 
 def patiently(work: Callable[[], T], waits: Waits) -> T:
-    """What the work gives, once no outage keeps it from that."""
+    """The result of the work, once no outage prevents it."""
     while True:
         try:
             return work()
@@ -33,7 +33,7 @@ def patiently(work: Callable[[], T], waits: Waits) -> T:
 
 
 class Tail:
-    """`offset` is always that of the first byte not given out yet."""
+    """`offset` is always that of the first byte not yet returned."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Tail:
         self._since = since
 
     def read(self, follow: bool) -> Iterator[bytes]:
-        """Until the server says that this is all."""
+        """Until the server says that the log is complete."""
         failures = 0
         while True:
             opened_at = time.monotonic()
@@ -73,7 +73,7 @@ class Tail:
         query = {"offset": self.offset, "follow": follow or None, "since": since}
         headers, pieces = self._connection.stream(self._path, query)
         self.offset = int(headers.get("stoker-offset", self.offset))
-        self._since = None  # found: from here on the offset says it all
+        self._since = None  # found: from here on the offset is enough
         while True:
             try:
                 piece = next(pieces, None)
@@ -87,7 +87,7 @@ class Tail:
 
 
 class _CutOff(Exception):
-    """The answer broke off; there may be more."""
+    """The response was truncated; there may be more."""
 
     def __init__(self, error: ServerUnavailable) -> None:
         super().__init__(error)

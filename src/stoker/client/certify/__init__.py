@@ -1,1 +1,1 @@
-"""Whether a script resumes exactly: it is run undisturbed and evicted, and the ends compared. Nothing is printed."""
+"""Tests whether a script resumes exactly: runs it undisturbed and with evictions, and compares the results."""

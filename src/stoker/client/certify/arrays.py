@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 _CHUNK_BYTES = 1 << 16
-_MOST_NUMBERS = 4_000_000  # of one file that are looked at one by one; reading more in plain Python would take minutes
+_MOST_NUMBERS = 4_000_000  # per file; comparing more in plain Python would take minutes
 
 _FORMATS = {  # by the names of safetensors; NumPy's and PyTorch's are translated to them
     "F64": "d",
@@ -49,13 +49,13 @@ _TORCH = {
 }
 
 
-class Unreadable(Exception):
+class ArraysUnreadable(Exception):
     """The numbers in a file cannot be compared; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """How far two arrays of the same name are apart. `relative` is to the largest number in the first."""
+    """How much two arrays of the same name differ. `relative` is to the largest number in the first."""
 
     name: str
     largest: float
@@ -70,16 +70,16 @@ class _Array:
 
 
 def gaps(first: Path, second: Path) -> Iterator[Gap]:
-    """The arrays that differ. Raises Unreadable where the files hold no arrays, or not the same ones."""
+    """The arrays that differ. Raises Unreadable if the files contain no arrays, or different ones."""
     ours, theirs = _arrays(first), _arrays(second)
     if ours.keys() != theirs.keys():
         name = min(ours.keys() ^ theirs.keys())
-        raise Unreadable(f"`{name}` is in only one of the two")
+        raise ArraysUnreadable(f"`{name}` is in only one of the two")
     left = _MOST_NUMBERS
     for name, one in ours.items():
         other = theirs[name]
         if (one.dtype, one.size_bytes) != (other.dtype, other.size_bytes):
-            raise Unreadable(f"`{name}` has another type or size")
+            raise ArraysUnreadable(f"`{name}` has a different type or size")
         gap, looked_at = _gap(name, one, other, left)
         left -= looked_at
         if gap:
@@ -126,11 +126,11 @@ def _arrays(path: Path) -> dict[str, _Array]:
     if reader is None and zipfile.is_zipfile(path):
         reader = _torch
     if reader is None:
-        raise Unreadable("a format whose numbers cannot be read")
+        raise ArraysUnreadable("unsupported format")
     try:
         return reader(path)
     except (ValueError, KeyError, struct.error, SyntaxError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
-        raise Unreadable(f"not a readable {path.suffix} file: {error}") from None
+        raise ArraysUnreadable(f"not a readable {path.suffix} file: {error}") from None
 
 
 def _npy(path: Path) -> dict[str, _Array]:
@@ -165,7 +165,7 @@ def _safetensors(path: Path) -> dict[str, _Array]:
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > path.stat().st_size:
-            raise ValueError("it is cut off")
+            raise ValueError("truncated")
         header = json.loads(file.read(length))
     found = {}
     for name, tensor in header.items():
@@ -182,7 +182,7 @@ def _torch(path: Path) -> dict[str, _Array]:
     with zipfile.ZipFile(path) as archive:
         names = {name.partition("/")[2]: name for name in archive.namelist()}
         if "data.pkl" not in names:
-            raise ValueError("a zip archive of something else")
+            raise ValueError("not a PyTorch archive")
         reading = _Inert(io.BytesIO(archive.read(names["data.pkl"])))
         reading.load()
         sizes = {name: archive.getinfo(whole).file_size for name, whole in names.items()}
@@ -194,7 +194,7 @@ def _torch(path: Path) -> dict[str, _Array]:
 
 
 class _Inert(pickle.Unpickler):
-    """Builds nothing: every class named in the pickle is replaced by one that does nothing."""
+    """Builds nothing: every class named in the pickle is replaced by one without effect."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)

@@ -1,4 +1,4 @@
-"""The certification itself: runs a job undisturbed, then evicts it again and again, and gathers what can be seen."""
+"""The certification itself: runs a job undisturbed, then evicts it repeatedly, and collects evidence."""
 
 from __future__ import annotations
 
@@ -14,11 +14,20 @@ from pathlib import Path
 from urllib.parse import quote
 
 from stoker.client.api.client import Client
-from stoker.client.api.fetching import Wanted, What
-from stoker.client.api.handle import Run
-from stoker.client.certify import code, files, kept, moments
-from stoker.client.certify import moments as foresight
-from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace, reported_series, told_steps
+from stoker.client.api.fetching import WantedResults, What
+from stoker.client.api.handle import RunHandle
+from stoker.client.certify import code, files, moments
+from stoker.client.certify.evidence import (
+    AttemptTrace,
+    Evidence,
+    Series,
+    Trace,
+    changed,
+    comparable,
+    reported_series,
+    telling,
+    told_steps,
+)
 from stoker.client.certify.files import FileChange
 from stoker.client.certify.moments import Moment
 from stoker.client.certify.verdict import control_differs, differs, is_comparable
@@ -35,36 +44,36 @@ from stoker.model.snapshot import Snapshot
 
 Tell = Callable[[str], None]
 
-_MORE_RUNS = 3  # beyond those planned, where a run ended before its evictions or no checkpoint had been kept yet
+_MORE_RUNS = 3  # extra runs, if a run ended before its evictions or no checkpoint was committed yet
 _LAST_WORDS_BYTES = 8192
 _CANCEL_S = 60.0
-_PAUSE_S = 0.05  # between looks at how far a run is; longer and longer, as long runs have many points
+_PAUSE_S = 0.05  # between polls of a run's progress; grows, because long runs have many points
 _LONGEST_PAUSE_S = 5.0
 _NAME_LENGTH = 60
 _SUFFIX = "-certify"
-_HOOK = "stoker: exact: "  # how the hook of `exact: true` begins what it says
+_HOOK = "stoker: exact: "  # prefix of messages from the hook of `exact: true`
 _STEP = re.compile(r"\(step ([^)]+)\)")
 
 
 @dataclass
 class Certification:
-    """One certification. Its runs form an experiment of their own, and their outputs land nowhere."""
+    """One certification. Its runs form a separate experiment, and their outputs are not downloaded."""
 
     client: Client
     job: Job
     folder: Path
     tell: Tell = lambda _text: None
-    runs: list[Run] = field(default_factory=list)
+    runs: list[RunHandle] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # Outputs stay in the store, as those of a server elsewhere do: the user's own folder is not filled with them.
+        # Outputs stay in the store, as with a remote server: the user's folder is not filled with them.
         apart = replace(self.client.settings, server=self.client.connection.address.url)
         self.client = Client(apart, self.client.connection)
         self.job = _certified(self.job)
-        self._points = 0  # that the undisturbed run reported
+        self._points = 0  # reported by the undisturbed run
 
     def carry_out(self, evictions: int, seed: int) -> Evidence:
-        """Raises what `submit` raises. Whatever happens, no run of it is left under way."""
+        """Raises what `submit` raises. No active run is left in any case."""
         try:
             return self._carry_out(evictions, random.Random(seed))
         except BaseException:
@@ -72,14 +81,14 @@ class Certification:
             raise
 
     def stop(self) -> None:
-        """Ends whatever is under way."""
+        """Cancels whatever is active."""
         for run in self.runs:
             if not run.state.ended:
                 with suppress(StokerError):
                     run.cancel()
 
     def remove(self) -> None:
-        """Forgets every run of it, and all that is stored of them."""
+        """Deletes all its runs, with their stored files."""
         for run in self.runs:
             with suppress(StokerError):
                 self.client.remove(run.name)
@@ -93,18 +102,18 @@ class Certification:
         if not plain.succeeded:
             return evidence
         self.tell(f"  {plain.run} took {plain.took_s:.1f} s")
-        if not is_comparable(evidence) or foresight.too_short(plain.ran_s):
+        if not is_comparable(evidence) or moments.too_short(plain.ran_s):
             return evidence
-        if why := foresight.unseeded(evidence.code):
-            self.tell(f"{why}: running it undisturbed once more, to see whether it is deterministic")
+        if why := moments.unseeded(evidence.code):
+            self.tell(f"{why}: running it undisturbed again, to check whether it is deterministic")
             evidence = self._with_control(evidence)
             if control_differs(evidence):
                 return evidence
-        seconds = foresight.expected_s(plain.ran_s, plain.took_s, evictions)
-        self.tell(f"the disturbed runs will take about {seconds:.0f} s")
+        seconds = moments.expected_s(plain.ran_s, plain.took_s, evictions)
+        self.tell(f"the runs with evictions will take about {seconds:.0f} s")
         evidence = self._disturb(evidence, evictions, chance)
         if evidence.control is None and differs(evidence) and all(trace.succeeded for trace in evidence.disturbed):
-            self.tell("something differs: running it undisturbed once more, to see whether it is the evictions")
+            self.tell("something differs: running it undisturbed again, to check whether evictions are the cause")
             evidence = self._with_control(evidence)
         return evidence
 
@@ -113,8 +122,8 @@ class Certification:
         return replace(evidence, control=control, control_files=self._files(evidence.undisturbed, control))
 
     def _disturb(self, evidence: Evidence, evictions: int, chance: random.Random) -> Evidence:
-        """Until all evictions have happened and one of them had a checkpoint to go on from, or it is plain what is
-        wrong."""
+        """Until all evictions have happened and one of them had a checkpoint to resume from, or the fault is
+        obvious."""
         plain, first_s = evidence.undisturbed, self._first_s(evidence.undisturbed)
         waiting = moments.plan(chance, plain.ran_s, first_s, evictions)
         for _ in range(len(waiting) + _MORE_RUNS):
@@ -132,7 +141,7 @@ class Certification:
         return evidence
 
     def _run(self, planned: Iterable[Moment], patience_s: float | None = None) -> Trace:
-        """A run with these evictions, to its end. None is as long as it takes."""
+        """Runs it with these evictions to the end. None: without a time limit."""
         run = self.client.submit(self.job, self.folder)
         self.runs.append(run)
         give_up = None if patience_s is None else time.monotonic() + patience_s
@@ -144,8 +153,8 @@ class Certification:
             run.cancel().wait(_CANCEL_S)
         return self._trace(run, timed_out=timed_out)
 
-    def _evict(self, run: Run, number: int, moment: Moment, give_up: float | None) -> None:
-        """The attempt of this number; nothing happens where the run ends before."""
+    def _evict(self, run: RunHandle, number: int, moment: Moment, give_up: float | None) -> None:
+        """The attempt of this number; None if the run ends before."""
         _wait(run, give_up, lambda: _started(run, number) is not None)
         started = _started(run, number)
         if started is None:
@@ -164,8 +173,8 @@ class Certification:
             self.tell(f"  eviction {notice}")
         _wait(run, give_up, lambda: _over(run, number))
 
-    def _wait_for_points(self, run: Run, number: int, wanted: float, give_up: float | None) -> None:
-        """Until the attempt has reported so many: how fast it is depends on what else the computer does."""
+    def _wait_for_points(self, run: RunHandle, number: int, wanted: float, give_up: float | None) -> None:
+        """Until the attempt has reported so many points: its speed depends on the computer's load."""
         after = reported = 0
         pause_s = _PAUSE_S
         while reported < wanted and (give_up is None or time.monotonic() < give_up):
@@ -178,14 +187,14 @@ class Certification:
             pause_s = min(pause_s * 1.02, _LONGEST_PAUSE_S)
 
     def _first_s(self, plain: Trace) -> float:
-        """How long the script took to its first step; a tenth of the whole where it reports none."""
+        """How long the script took to its first step; a tenth of the total if it reports none."""
         points, started = self.runs[0].metrics(), self.runs[0].facts.started_at
         self._points = len(points)
         if not points or started is None:
             return 0.1 * plain.ran_s
         return min(max((points[0].at - started).total_seconds(), 0.0), plain.ran_s)
 
-    def _trace(self, run: Run, *, timed_out: bool) -> Trace:
+    def _trace(self, run: RunHandle, *, timed_out: bool) -> Trace:
         facts = run.refresh().facts
         events, points = run.events(), run.metrics()
         reported, told = reported_series(points), told_steps(points)
@@ -212,45 +221,45 @@ class Certification:
         entries = wire.from_plain(Snapshot, listed).entries
         return {one.path: one.sha256 for one in entries if one.sha256 and not one.path.endswith(BESIDE)}
 
-    def _saved(self, run: Run) -> tuple[str, ...]:
-        """The paths in its newest checkpoint; none where nothing was kept."""
+    def _saved(self, run: RunHandle) -> tuple[str, ...]:
+        """The paths in its newest checkpoint; none if there is no checkpoint."""
         kept = self.client.connection.get(f"/v1/runs/{quote(run.name, safe='')}/checkpoints")["newest"]
         return tuple(entry.path for entry in wire.from_plain(CheckpointSet, kept).entries) if kept else ()
 
-    def _kept(self, run: Run) -> dict[str, str]:
+    def _kept(self, run: RunHandle) -> dict[str, str]:
         """Its last checkpoint."""
         found = self.client.connection.get(f"/v1/runs/{quote(run.name, safe='')}/checkpoints")["newest"]
-        return kept.comparable(wire.from_plain(CheckpointSet, found).entries, self.job.outputs) if found else {}
+        return comparable(wire.from_plain(CheckpointSet, found).entries, self.job.outputs) if found else {}
 
-    def _hook_words(self, run: Run) -> tuple[str, ...]:
+    def _hook_words(self, run: RunHandle) -> tuple[str, ...]:
         said: dict[str, None] = {}
         for attempt in range(1, len(run.facts.attempts) + 1):
             text = b"".join(run.logs(attempt=attempt)).decode(errors="replace")
             said |= dict.fromkeys(line.removeprefix(_HOOK) for line in text.splitlines() if line.startswith(_HOOK))
         return tuple(said)
 
-    def _last_words(self, run: Run) -> str:
+    def _last_words(self, run: RunHandle) -> str:
         words = b""
         for piece in run.logs():
             words = (words + piece)[-_LAST_WORDS_BYTES:]
         return words.decode(errors="replace")
 
     def _files(self, plain: Trace, other: Trace) -> tuple[FileChange, ...]:
-        """What differs, and by how much. Contents are brought here only where hashes differ."""
+        """What differs, and by how much. Files are downloaded only if hashes differ."""
         outputs = self._compared(plain, other, files.changed(plain.files, other.files), What.OUTPUTS)
-        saved = self._compared(plain, other, kept.changed(plain.kept, other.kept), What.CHECKPOINT)
-        return (*outputs, *filter(kept.telling, saved))
+        saved = self._compared(plain, other, changed(plain.kept, other.kept), What.CHECKPOINT)
+        return (*outputs, *filter(telling, saved))
 
     def _compared(self, plain: Trace, other: Trace, paths: list[str], what: What) -> tuple[FileChange, ...]:
         if not paths:
             return ()
         with tempfile.TemporaryDirectory(prefix="stoker-certify-") as place:
             names = (plain.run, other.run)
-            first, second = (self.client.run(name).fetch_files(Wanted(what), place)[0] for name in names)
+            first, second = (self.client.run(name).fetch_files(WantedResults(what), place)[0] for name in names)
             return tuple(replace(files.compare(first, second, path), run=other.run) for path in paths)
 
     def _resume(self) -> str:
-        """What `stoker init` would propose, where the job has nothing of it."""
+        """What `stoker init` would propose, if the job has no such setting."""
         if self.job.resume or "${resume}" in self.job.run:
             return ""
         source = self.folder / Path(self.job.source).expanduser()
@@ -270,10 +279,10 @@ class Certification:
 
 
 def _certified(job: Job) -> Job:
-    """The same training on this computer, as an experiment of its own.
+    """The same training on this computer, as a separate experiment.
 
-    A failure is a failure: nothing is retried. A target would end runs at moments that depend on the computer's load,
-    so each is run to its end.
+    A failure is final: nothing is retried. A target would end runs at times that depend on the computer's load, so each
+    runs to its end.
     """
     name = f"{job.name[: _NAME_LENGTH - len(_SUFFIX)].rstrip('._-')}{_SUFFIX}"
     return replace(job, name=name, on="local", spot=None, budget=None, deadline=None, retries=0, stop_when=None)
@@ -283,23 +292,23 @@ def _exact(job: Job) -> bool | None:
     return job.exact if job.processes == 1 and job.nodes == 1 else None
 
 
-def _wait(run: Run, until: float | None, enough: Callable[[], bool]) -> None:
-    """Until the run is over, the time has come, or it is enough."""
+def _wait(run: RunHandle, until: float | None, enough: Callable[[], bool]) -> None:
+    """Until the run has ended, the time is up, or the condition holds."""
     left_s = None if until is None else max(until - time.monotonic(), 0.0)
     for _ in run.changes(left_s):
         if run.state.ended or enough():
             return
 
 
-def _started(run: Run, number: int) -> datetime | None:
-    """When the script of this attempt did; None: not yet, or never."""
+def _started(run: RunHandle, number: int) -> datetime | None:
+    """When the script of this attempt started; None: not yet, or never."""
     attempts = run.facts.attempts
     if len(attempts) < number or attempts[number - 1].state is not AttemptState.RUNNING:
         return None
     return attempts[number - 1].started_at
 
 
-def _over(run: Run, number: int) -> bool:
+def _over(run: RunHandle, number: int) -> bool:
     attempt = run.facts.attempts[number - 1]
     return attempt.state not in (AttemptState.ASKED, AttemptState.RUNNING)
 

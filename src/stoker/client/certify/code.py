@@ -1,4 +1,4 @@
-"""Lines of the user's code that bear on resuming: where randomness, order and optimizer state come from."""
+"""Lines of the user's code that matter for resuming: where randomness, order and optimizer state come from."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Trait(StrEnum):
     SHUFFLES = "shuffled data"
     MOMENTUM = "an optimizer with state"
     SCHEDULE = "a learning-rate schedule"
-    SAVES_DRAWS = "the random state is kept"
-    SAVES_MOMENTUM = "the optimizer's state is kept"
-    SAVES_SCHEDULE = "the schedule's state is kept"
+    SAVES_DRAWS = "the random state is saved"
+    SAVES_MOMENTUM = "the optimizer's state is saved"
+    SAVES_SCHEDULE = "the schedule's state is saved"
     SEEDS = "a seed"
-    SAVES_FILES = "a save that `exact: true` knows"
+    SAVES_FILES = "a save that `exact: true` supports"
     TORCH = "PyTorch"
     NUMPY = "NumPy"
     KERAS = "Keras"
@@ -68,8 +68,8 @@ class CodeLine:
 
 
 def look(source: Path, paths: Iterable[str], command: str = "") -> tuple[CodeLine, ...]:
-    """The first line of each file for each trait. `paths` are the files of the snapshot; only Python is read, and only
-    what the command's script reaches by its imports, where that can be seen."""
+    """The first line of each file for each trait. `paths` are the files of the snapshot; only Python files are read,
+    and only those that the command's script imports, if that can be determined."""
     texts: dict[str, str] = {}
     for path in sorted(paths):
         place = source / path
@@ -80,11 +80,11 @@ def look(source: Path, paths: Iterable[str], command: str = "") -> tuple[CodeLin
 
 
 def _reached(texts: Mapping[str, str], command: str) -> list[str]:
-    """The scripts that the command names, then what they import of the snapshot, nearest first."""
+    """The scripts that the command names, then the snapshot's files that they import, nearest first."""
     words = [word.strip("'\"") for word in command.split()]
     modules = [f"{word.replace('.', '/')}.py" for flag, word in pairwise(words) if flag == "-m"]
     found = list(dict.fromkeys(one for word in (*words, *modules) if (one := word.removeprefix("./")) in texts))
-    for path in found:  # grows while it is gone through
+    for path in found:  # grows during the iteration
         found += [one for one in _imported(path, texts) if one not in found]
     return found
 
@@ -121,7 +121,7 @@ def lines_of(file: str, text: str) -> list[CodeLine]:
 
 
 def _told(text: str) -> set[int]:
-    """Lines of docstrings: they speak of things, and do nothing."""
+    """Lines of docstrings: they are not code."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):

@@ -1,4 +1,5 @@
-"""Why a resume went wrong, as far as the evidence shows: where numbers part, what failed, what was repeated. Pure."""
+"""Why a resume went wrong, as far as the evidence shows: where numbers diverge, what failed, what was repeated.
+Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from stoker.client.certify.evidence import Evidence, Trace
 from stoker.client.certify.files import FileChange, FileFault
 from stoker.client.certify.replay import MetricDifference, Resume, main_metric
 
-MUCH = 0.2  # of the whole training, repeated at an eviction because of the script: more is too much
-LONG_ENOUGH_S = 10.0  # a script that has run this long and has nothing kept has saved nothing
+MUCH = 0.2  # share of the training that the script may repeat at an eviction
+LONG_ENOUGH_S = 10.0  # a script that has run this long without a checkpoint has saved nothing
 MOST_OF_IT = 0.85
-ROUNDING = 1e-4  # a first difference smaller than this, relative to the value, is one of digits
+ROUNDING = 1e-4  # a first relative difference below this is a rounding difference
 
 _CUT_OFF = re.compile(
     r"PytorchStreamReader|EOFError|UnpicklingError|JSONDecodeError|BadZipFile|zipfile|Ran out of input|truncated"
@@ -44,34 +45,32 @@ def traits(evidence: Evidence) -> set[Trait]:
 
 
 def of_failure(evidence: Evidence, trace: Trace) -> Diagnosis:
-    """Why the script failed after a resume, from what it printed last."""
+    """Why the script failed after a resume, from its last output."""
     words = trace.last_words
     last = next((line.strip() for line in reversed(words.splitlines()) if line.strip()), "") or trace.reason
     details = (f"exit code {trace.exit_code}, last line: {last[:200]}",)
     folder, torch = evidence.checkpoints, Trait.TORCH in traits(evidence)
     restored = trace.attempts[-1].restored
     if restored and _CUT_OFF.search(words):
-        reason = f"the newest file in `{folder}/` was probably loaded although it was cut off in the middle of writing"
-        advice = "write under a temporary name and rename, so that a file is there as a whole or not at all"
+        reason = f"it probably loaded a truncated file: the newest one in `{folder}/` was still being written"
+        advice = "write to a temporary file and rename it, so that no file is ever incomplete"
         return Diagnosis(reason, advice, remedies.atomic(folder, torch), details)
     if restored and _OTHER_MODEL.search(words):
-        reason = "the checkpoint does not fit the model that the script builds"
-        advice = "build the model from the same settings before loading; save the settings with it"
+        reason = "the checkpoint does not match the model that the script builds"
+        advice = "build the model from the same settings before loading; save the settings with the checkpoint"
         return Diagnosis(reason, advice, remedies.load(folder, torch), details)
     if missing := _NO_FILE.search(words):
-        reason = f"it looks for `{missing[1]}`, which is not there after an eviction"
-        advice = f"only what is in `{folder}/` is put back: write it there, or name its folder under `checkpoints:`"
+        reason = f"it opens `{missing[1]}`, which does not exist after an eviction"
+        advice = f"only files in `{folder}/` are restored: write it there, or add its folder to `checkpoints:`"
         return Diagnosis(reason, advice, (f"checkpoints: [{folder}, …]   # in stoker.yaml",), details)
     if there := _THERE_ALREADY.search(words):
-        reason = f"it refuses to go on because `{there[1]}` exists"
-        return Diagnosis(
-            reason, "take what is there as a reason to go on", ("os.makedirs(path, exist_ok=True)",), details
-        )
-    return Diagnosis(last[:200] or "it ended with an error", f"see `stoker logs {trace.run}`", details=details[:1])
+        reason = f"it refuses to continue because `{there[1]}` exists"
+        return Diagnosis(reason, "continue if the folder exists", ("os.makedirs(path, exist_ok=True)",), details)
+    return Diagnosis(last[:200] or "it failed", f"see `stoker logs {trace.run}`", details=details[:1])
 
 
 def of_loss(evidence: Evidence, resumes: Sequence[Resume], steps: int) -> Diagnosis | None:
-    """Where the end is right but much of the way was gone twice. None: no more than has to be."""
+    """The result is right, but much work was repeated. None: no more than necessary."""
     folder, torch = evidence.checkpoints, Trait.TORCH in traits(evidence)
     if not evidence.restored:
         return _nothing_kept(evidence, torch)
@@ -83,22 +82,20 @@ def of_loss(evidence: Evidence, resumes: Sequence[Resume], steps: int) -> Diagno
         first = f"step {over[0].went_on:g}" if over[0].went_on is not None else "the beginning"
         every = len(over) == sum(one.restored and one.went_on is not None for one in resumes)
         when = "after every eviction" if every else f"after {len(over)} of {len(resumes)} evictions"
-        reason = f"the script starts at {first} {when}: it saves to `{folder}/` but does not load from there"
+        reason = f"the script starts at {first} {when}: it saves to `{folder}/` but does not load from it"
         if not every:
-            reason = f"the script starts at {first} {when}, although a checkpoint was put back"
+            reason = f"the script starts at {first} {when}, although a checkpoint was restored"
         if evidence.resume:
-            reason = f"the script starts at {first} {when} and ignores its checkpoint: it has to be told to resume"
-            advice = "add this line to the job file: it is used only when a checkpoint was restored"
+            reason = f"the script starts at {first} {when} and ignores its checkpoint: it requires a flag to resume"
+            advice = "add this line to the job file: it applies only when a checkpoint was restored"
             return Diagnosis(reason, advice, (f"resume: {evidence.resume}",))
-        advice = "load the newest checkpoint before the loop, and start behind its step"
+        advice = "load the newest checkpoint before the loop, and start after its step"
         return Diagnosis(reason, advice, remedies.load(folder, torch))
     own = [one.by_script / steps for one in resumes if one.restored]
     if sum(own) / len(own) > MUCH:
         most = max(one.by_script for one in resumes)
-        reason = f"the script goes back by up to {most} of {steps} steps at an eviction: it saves too rarely"
-        advice = (
-            "save more often, and when a notice comes; an interrupted epoch is repeated from its first batch otherwise"
-        )
+        reason = f"the script repeats up to {most} of {steps} steps after an eviction: it saves too rarely"
+        advice = "save more often, and on an eviction notice; otherwise an epoch is repeated from its first batch"
         return Diagnosis(reason, advice, remedies.everything(torch) or remedies.save(folder, torch))
     return None
 
@@ -106,12 +103,12 @@ def of_loss(evidence: Evidence, resumes: Sequence[Resume], steps: int) -> Diagno
 def of_difference(
     evidence: Evidence, metrics: Sequence[MetricDifference], files: Sequence[FileChange], gaps: Sequence[str]
 ) -> Diagnosis:
-    """Why the numbers are not the same."""
+    """Why the numbers differ."""
     if metrics:
         return _of_metric(evidence, _telling(evidence, metrics))
     if gaps:
-        reason = f"steps were left out or are too many: {gaps[0]}"
-        advice = "save the number of the last step that is done, after it is done, and go on with the next"
+        reason = f"steps are missing or extra: {gaps[0]}"
+        advice = "save the number of the last completed step after that step, and continue with the next"
         return Diagnosis(reason, advice, remedies.save(evidence.checkpoints, Trait.TORCH in traits(evidence)))
     return _of_files(evidence, files)
 
@@ -123,30 +120,30 @@ def _nothing_kept(evidence: Evidence, torch: bool) -> Diagnosis:
     lines = (*remedies.save(folder, torch), *remedies.load(folder, torch))
     if evidence.saved == () or (evidence.saved is None and longest >= LONG_ENOUGH_S):
         reason = f"nothing was ever written to `{folder}/`: the script starts over at every eviction"
-        advice = f"save to `{folder}/` as it trains, and load from there when it starts"
+        advice = f"save to `{folder}/` during training, and load from it at the start"
         return Diagnosis(reason, advice, lines)
-    reason = (
-        f"every eviction came before a first checkpoint was kept, the latest {longest:.1f} s after the script's start"
-    )
-    return Diagnosis(reason, "let it train longer, or ask for more evictions", undecided=True)
+    reason = f"every eviction came before the first checkpoint, the last one {longest:.1f} s after the script's start"
+    return Diagnosis(reason, "train longer, or request more evictions", undecided=True)
 
 
 def _over_by_time(evidence: Evidence, torch: bool) -> Diagnosis | None:
-    """Without steps, time tells: an attempt that takes as long as the whole has begun at the beginning."""
+    """Without steps, time tells: an attempt that takes as long as the undisturbed run has started over."""
     usual = evidence.undisturbed.ran_s
     for trace in evidence.disturbed:
         *before, last = trace.attempts
         if last.told_step is not None and last.told_step > (last.restored_step or 0.0) > 0:
-            continue  # it said itself that it went on; what took so long was its start
+            continue  # it reported that it resumed; its start took so long
         if last.restored and last.ran_s >= MOST_OF_IT * usual and sum(one.ran_s for one in before) >= usual / 2:
-            reason = f"the script probably starts over: its last attempt took {last.ran_s:.1f} s, as long as the whole"
-            advice = "load the newest checkpoint before the loop; print steps as JSON to know more"
+            reason = (
+                f"the script probably starts over: its last attempt took {last.ran_s:.1f} s, as long as the whole run"
+            )
+            advice = "load the newest checkpoint before the loop; print steps as JSON for more detail"
             return Diagnosis(reason, advice, remedies.load(evidence.checkpoints, torch))
     return None
 
 
 def _telling(evidence: Evidence, metrics: Sequence[MetricDifference]) -> MetricDifference:
-    """The learning rate where it differs; else what differs first, the densest metric before others."""
+    """The learning rate if it differs; else what differs first, the most frequent metric before others."""
     first_run = [one for one in metrics if one.run == metrics[0].run]
     rates = [one for one in first_run if _RATE.search(one.metric)]
     main = main_metric(evidence.undisturbed)
@@ -159,40 +156,40 @@ def _of_metric(evidence: Evidence, one: MetricDifference) -> Diagnosis:
     torch, numpy = Trait.TORCH in has, Trait.NUMPY in has
     if one.attempt == 1:
         reason = f"{one.metric} differs from {step} on, before any eviction: it depends on something outside the script"
-        return Diagnosis(reason, "find what it reads: the time, the run's name, other processes, a cache")
+        return Diagnosis(reason, "find what it depends on: the time, the run's name, other processes, a cache")
     if one.heals:
         reason = (
-            f"{one.metric} differs only at first after a resume ({step}), then agrees again: probably a running average"
+            f"{one.metric} differs only right after a resume ({step}), then agrees again: probably a running average"
         )
-        return Diagnosis(reason, "keep what it is averaged over in the checkpoint", remedies.memory())
+        return Diagnosis(reason, "save the values that it averages in the checkpoint", remedies.memory())
     when = _when(one, step)
     if _RATE.search(one.metric):
         reason = f"{when}: the learning-rate schedule is not restored"
         return Diagnosis(reason, "save and load the scheduler", remedies.schedule_state())
     if began_anew(one):
-        reason = f"{when}, and is as at the very beginning ({one.first:.4g}): the weights are probably not loaded"
+        reason = f"{when}, and is back at its first value ({one.first:.4g}): the weights are probably not loaded"
         return Diagnosis(reason, "load the weights, not only the step", remedies.weights(torch))
     if _rounded(one):
-        reason = f"{when}, by little: the state is probably saved with fewer digits than it has"
-        return Diagnosis(reason, "save numbers as they are: no rounding, and no half precision for a checkpoint")
+        reason = f"{when}, slightly: the state is probably saved with reduced precision"
+        return Diagnosis(reason, "save full precision: no rounding, and no half precision in a checkpoint")
     return _of_state(evidence, one, when, torch, numpy)
 
 
 def _of_state(evidence: Evidence, one: MetricDifference, when: str, torch: bool, numpy: bool) -> Diagnosis:
-    """Which part of the state is missing: by where the numbers part, and by what the code has at all."""
+    """Which part of the state is missing: by where the numbers diverge, and by what the code uses."""
     draws = Diagnosis(
-        f"{when}: the random state is probably not saved, so that dropout or other draws differ",
+        f"{when}: the random state is probably not saved, so dropout or other random draws differ",
         "save and restore the random states",
         remedies.random_state(torch, numpy),
     )
     order = Diagnosis(
-        f"{when}: the order of the data is probably not saved, so that other samples follow",
-        "make the order follow from the epoch, and go on behind the samples that were seen",
+        f"{when}: the order of the data is probably not saved, so other samples follow",
+        "derive the order from the epoch, and continue after the samples already seen",
         remedies.data_order(torch),
     )
     momentum = Diagnosis(
         f"{when}: the weights were loaded, but the optimizer's state (momentum) is probably not saved",
-        "save and load the optimizer's state too",
+        "save and load the optimizer's state, too",
         remedies.optimizer_state(torch),
     )
     known = {Trait.DRAWS: draws, Trait.SHUFFLES: order, Trait.MOMENTUM: momentum}
@@ -218,11 +215,11 @@ def _of_state(evidence: Evidence, one: MetricDifference, when: str, torch: bool,
 
 
 def _both(when: str, torch: bool, numpy: bool) -> Diagnosis:
-    """Dropout and shuffling usually draw from the same generator, and one remedy serves both."""
+    """Dropout and shuffling usually draw from the same generator, and one remedy fixes both."""
     return Diagnosis(
         f"{when}: the random state is probably not saved, on which both the order of the data and dropout or other "
         "draws depend",
-        "save and restore the random states; a script that saves within an epoch needs its order and position too",
+        "save and restore the random states; a script that saves within an epoch also needs its order and position",
         (*remedies.random_state(torch, numpy), "", *remedies.data_order(torch)),
     )
 
@@ -236,23 +233,23 @@ _SAVED = {Trait.DRAWS: Trait.SAVES_DRAWS, Trait.MOMENTUM: Trait.SAVES_MOMENTUM}
 
 
 def _possible(evidence: Evidence, suspects: Sequence[Trait]) -> list[Trait]:
-    """Those that the code has, and does not save as far as can be seen."""
+    """Those that the code uses, and apparently does not save."""
     has = traits(evidence)
     return [trait for trait in suspects if trait in has and _SAVED.get(trait) not in has]
 
 
 def _pointed(evidence: Evidence, found: Diagnosis, trait: Trait, also: tuple[str, ...] = ()) -> Diagnosis:
-    """With the line of the script that it is about. A framework's own callback saves more than any single line."""
+    """With the line of the script that it concerns. A framework's own callback saves more than any single line."""
     line: CodeLine | None = next((line for line in evidence.code if line.trait is trait), None)
     at = (f"code {line}",) if line else ()
     if trait in (Trait.SHUFFLES, Trait.DRAWS):
         if evidence.exact:
             return _despite_hook(evidence, found, (*at, *also))
         if evidence.exact is False and Trait.SAVES_FILES in traits(evidence):
-            advice = "add this line to the job file; the script stays as it is"
+            advice = "add this line to the job file; the script does not change"
             return Diagnosis(found.reason, advice, (*remedies.hook(), *_or_in_code(evidence, found)), (*at, *also))
     if ours := remedies.callback(traits(evidence)):
-        return Diagnosis(found.reason, "let Stoker's callback save and restore all of it", ours, (*at, *also))
+        return Diagnosis(found.reason, "let Stoker's callback save and restore all state", ours, (*at, *also))
     return Diagnosis(found.reason, found.advice, found.lines, (*at, *also))
 
 
@@ -262,7 +259,7 @@ def _or_in_code(evidence: Evidence, found: Diagnosis) -> tuple[str, ...]:
 
 
 def _despite_hook(evidence: Evidence, found: Diagnosis, details: tuple[str, ...]) -> Diagnosis:
-    """It differs although the hook is there: what the hook said tells why."""
+    """It differs although the hook is active: the hook's messages say why."""
     said = list(dict.fromkeys(words for trace in evidence.disturbed for words in trace.hook_words))
     if not any(words.startswith("random states are as they were") for words in said):
         reason = f"{found.reason}; `exact: true` restored nothing"
@@ -272,7 +269,7 @@ def _despite_hook(evidence: Evidence, found: Diagnosis, details: tuple[str, ...]
         return Diagnosis(reason, advice, found.lines, (*details, *(f"hook: {words}" for words in said)))
     reason = f"{found.reason}; `exact: true` restored the random states, so something else is missing"
     lines = remedies.callback(traits(evidence)) or found.lines
-    advice = "the hook cannot restore what the script keeps in its own variables: save that"
+    advice = "the hook cannot restore the script's own variables: save them"
     return Diagnosis(reason, advice, lines, (*details, *(f"hook: {words}" for words in said)))
 
 
@@ -306,14 +303,14 @@ def _of_files(evidence: Evidence, files: Sequence[FileChange]) -> Diagnosis:
             f"`{missing[0].path}` is missing: it was written before an eviction and after the last checkpoint, "
             "and the script did not write it again"
         )
-        advice = f"write it at the end, or have `{outputs}` put back as well"
+        advice = f"write it at the end, or restore `{outputs}`, too"
         return Diagnosis(reason, advice, remedies.outputs_kept(folder, outputs))
     named = f"`{files[0].path}` differs"
     agree = " although every metric agrees" if main_metric(evidence.undisturbed) else ""
     if files[0].fault is FileFault.NUMBERS:
-        reason = f"{named}{agree}: part of what it holds is probably not in the checkpoint"
+        reason = f"{named}{agree}: part of its content is probably not in the checkpoint"
     else:
         reason = (
-            f"{named}{agree}: what was collected in memory, such as a history or a best value, is probably not saved"
+            f"{named}{agree}: values collected in memory, such as a history or a best value, are probably not saved"
         )
-    return Diagnosis(reason, "keep whatever is written at the end in the checkpoint", remedies.memory())
+    return Diagnosis(reason, "save everything that is written at the end in the checkpoint", remedies.memory())

@@ -1,4 +1,4 @@
-"""Output files that differ, and by how much where the standard library can read their numbers."""
+"""Output files that differ, and by how much if the standard library can read their numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.client.certify import arrays
-from stoker.client.certify.arrays import Unreadable
+from stoker.client.certify.arrays import ArraysUnreadable
 
 _LARGEST_TEXT_BYTES = 50_000_000
 
@@ -20,13 +20,13 @@ _LARGEST_TEXT_BYTES = 50_000_000
 class FileFault(StrEnum):
     MISSING = "missing"
     EXTRA = "extra"
-    NUMBERS = "numbers"  # the same but for numbers
-    CONTENT = "content"  # not the same in form, or in a form that cannot be read
+    NUMBERS = "numbers"  # identical except for numbers
+    CONTENT = "content"  # a different structure, or an unsupported format
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One output file that is not as in the undisturbed run."""
+    """One output file that differs from the undisturbed run's."""
 
     path: str
     fault: FileFault
@@ -34,11 +34,11 @@ class FileChange:
     largest: float = 0.0  # absolute
     relative: float = 0.0  # to the largest number in the same list, column or tensor
     where: str = ""  # the tensor, column or field with the largest
-    detail: str = ""  # what differs in form, in words
+    detail: str = ""  # what differs in structure, as text
 
 
 def changed(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Paths whose contents differ. Event files carry times and are compared as metrics."""
+    """Paths whose contents differ. Event files contain times and are compared as metrics."""
     paths = sorted(ours.keys() | theirs.keys())
     return [path for path in paths if ours.get(path) != theirs.get(path) and "tfevents" not in path]
 
@@ -51,15 +51,15 @@ def compare(first: Path, second: Path, path: str) -> FileChange:
         return FileChange(path, FileFault.EXTRA)
     try:
         found = _numbers(first / path, second / path)
-    except Unreadable as error:
+    except ArraysUnreadable as error:
         return FileChange(path, FileFault.CONTENT, detail=str(error))
     if found is None:
-        return FileChange(path, FileFault.CONTENT, detail="the numbers are the same; something around them differs")
+        return FileChange(path, FileFault.CONTENT, detail="the numbers are identical; something else differs")
     return replace(found, path=path)
 
 
 def _numbers(first: Path, second: Path) -> FileChange | None:
-    """None where all numbers are the same."""
+    """None if all numbers are identical."""
     suffix = first.suffix.lower()
     if suffix in (".json", ".jsonl", ".csv", ".tsv"):
         return _text_numbers(_text(first), _text(second), suffix)
@@ -73,11 +73,11 @@ def _numbers(first: Path, second: Path) -> FileChange | None:
 
 def _text(path: Path) -> str:
     if path.stat().st_size > _LARGEST_TEXT_BYTES:
-        raise Unreadable("too large to be compared as text")
+        raise ArraysUnreadable("too large to compare as text")
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise Unreadable("not text") from None
+        raise ArraysUnreadable("not text") from None
 
 
 def _text_numbers(ours: str, theirs: str, suffix: str) -> FileChange | None:
@@ -95,11 +95,11 @@ def _worst(ours: dict[str, list[Any]], theirs: dict[str, list[Any]]) -> FileChan
         one, other = ours.get(name, []), theirs.get(name, [])
         if len(one) != len(other):
             what = f" of `{name}`" if name else ""
-            raise Unreadable(f"{len(other)} values{what} instead of {len(one)}")
+            raise ArraysUnreadable(f"{len(other)} values{what} instead of {len(one)}")
         if any(
             left != right and not (_number(left) and _number(right)) for left, right in zip(one, other, strict=True)
         ):
-            raise Unreadable(f"the text of `{name}` differs" if name else "the text differs")
+            raise ArraysUnreadable(f"the text of `{name}` differs" if name else "the text differs")
         largest = max((abs(left - right) for left, right in zip(one, other, strict=True) if left != right), default=0.0)
         scale = max((abs(value) for value in one if _number(value)), default=0.0)
         relative = largest / scale if scale else float(largest > 0)
@@ -137,7 +137,7 @@ def _fields(text: str, suffix: str) -> dict[str, list[Any]]:
             [json.loads(line) for line in text.splitlines() if line.strip()] if suffix == ".jsonl" else json.loads(text)
         )
     except ValueError:
-        raise Unreadable("not JSON") from None
+        raise ArraysUnreadable("not JSON") from None
     found: dict[str, list[Any]] = {}
     for name, value in _leaves("", data):
         found.setdefault(name, []).append(value)

@@ -1,4 +1,4 @@
-"""When to evict: moments drawn from the undisturbed run's duration. Pure: chance comes in."""
+"""When to evict: times drawn from the undisturbed run's duration. Pure: randomness is an argument."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MOST_PER_RUN = 3
 LONGEST_NOTICE_S = 5.0
 SHORTEST_NOTICE_S = 1.0  # less is too little for a last commit on a busy computer
 NOTICE_SHARE = 0.1  # of the undisturbed run
-EDGE = 0.05  # of the training, left alone at both ends
+EDGE = 0.05  # share of the training without evictions at both ends
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One eviction. Its notice, or the end where there is none, comes when the attempt has done its `share` of the
-    training; where that cannot be seen, or is None, `after_s` seconds after its script has started."""
+    """One eviction. Its notice, or the eviction itself without notice, comes when the attempt has done its `share` of
+    the training; if that cannot be observed, or is None, `after_s` seconds after its script has started."""
 
     after_s: float
     notice_s: float
@@ -28,9 +28,9 @@ class Moment:
 def plan(chance: random.Random, ran_s: float, first_s: float, evictions: int) -> list[tuple[Moment, ...]]:
     """The evictions of each disturbed run, in order.
 
-    `ran_s` is how long the undisturbed script ran, `first_s` when it reported its first step: what comes before is
-    starting up, which every attempt has to do again. At least every second eviction has a notice. One of three or more
-    comes while the script starts up, when there is no checkpoint to go on from.
+    `ran_s` is how long the undisturbed script ran, `first_s` when it reported its first step: before that it starts up,
+    which every attempt has to repeat. At least every second eviction has a notice. One of three or more comes while the
+    script starts up, when there is no checkpoint to resume from.
     """
     counts = [MOST_PER_RUN] * (evictions // MOST_PER_RUN) + [evictions % MOST_PER_RUN] * bool(evictions % MOST_PER_RUN)
     work_s, notice_s = max(ran_s - first_s, 0.0), notice(ran_s)
@@ -50,22 +50,22 @@ def plan(chance: random.Random, ran_s: float, first_s: float, evictions: int) ->
 
 
 def notice(ran_s: float) -> float:
-    """Long enough to be of use, short enough to end within the training."""
+    """Long enough to be useful, short enough to end within the training."""
     return round(min(max(NOTICE_SHARE * ran_s, SHORTEST_NOTICE_S), LONGEST_NOTICE_S), 1)
 
 
 def patience_s(ran_s: float, evictions: int) -> float:
-    """How long a disturbed run may take: a script that starts over every time needs its whole time at each attempt."""
+    """How long a run with evictions may take: a script that starts over needs its full time at each attempt."""
     return 30.0 + 3.0 * (ran_s + 2.0) * (evictions + 1)
 
 
-# What a certification cannot decide, said before it takes its time. Pure.
+# What a certification cannot decide, checked before it spends time. Pure.
 
-_LEAST_S = 1.0  # a script that is over sooner ends before it can be evicted
+_LEAST_S = 1.0  # a shorter script ends before it can be evicted
 
 
 def unseeded(code: Iterable[CodeLine]) -> str:
-    """Why two undisturbed runs will probably differ; empty where nothing speaks for that."""
+    """Why two undisturbed runs will probably differ; empty if nothing indicates that."""
     first = {line.trait: line for line in reversed(list(code))}
     drawn = first.get(Trait.SHUFFLES) or first.get(Trait.DRAWS)
     if drawn is None or Trait.SEEDS in first:
@@ -78,7 +78,8 @@ def too_short(ran_s: float) -> bool:
 
 
 def expected_s(ran_s: float, took_s: float, evictions: int) -> float:
-    """How long the disturbed runs take, roughly: each eviction costs a start and, without notice, half an interval."""
+    """How long the runs with evictions take, roughly: each eviction costs a start and, without notice, half an
+    interval."""
     start_s = max(took_s - ran_s, 0.5)
     runs = 1 + (evictions + 1) // 3
     return runs * took_s + evictions * (start_s + 0.25 * ran_s)

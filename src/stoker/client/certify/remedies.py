@@ -1,4 +1,4 @@
-"""Lines to add to a script, for each way in which resuming goes wrong. Pure text."""
+"""Lines to add to a script, for each way in which resuming fails. Pure text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Lines = tuple[str, ...]
 
 
 def save(folder: str, torch: bool) -> Lines:
-    """Under a temporary name first, so that no reader ever finds half a file."""
+    """To a temporary file first, so that no reader finds an incomplete file."""
     if torch:
         return (
             'state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}',
@@ -41,7 +41,7 @@ def load(folder: str, torch: bool) -> Lines:
 
 
 def everything(torch: bool) -> Lines:
-    """The library that saves all of it; for PyTorch loops."""
+    """The library that saves all state; for PyTorch loops."""
     if not torch:
         return ()
     return (
@@ -51,7 +51,7 @@ def everything(torch: bool) -> Lines:
 
 
 def callback(has: Collection[Trait]) -> Lines:
-    """Where a framework trains, its callback of ours saves all of it; nothing for other scripts."""
+    """For frameworks: our callback, which saves all state; empty for other scripts."""
     if Trait.KERAS in has:
         return (
             "from stoker.checkpoint.keras import StokerCallback",
@@ -71,7 +71,7 @@ def callback(has: Collection[Trait]) -> Lines:
 
 
 def hook() -> Lines:
-    return ("exact: true   # in stoker.yaml: random states and loader positions are kept beside each saved file",)
+    return ("exact: true   # in stoker.yaml: saves random states and loader positions with each file",)
 
 
 def atomic(folder: str, torch: bool) -> Lines:
@@ -80,14 +80,14 @@ def atomic(folder: str, torch: bool) -> Lines:
     return (
         f'part = "{folder}/{name}.part"',
         write,
-        f'os.replace(part, "{folder}/{name}")  # there as a whole, or not at all',
+        f'os.replace(part, "{folder}/{name}")  # atomic',
     )
 
 
 def random_state(torch: bool, numpy: bool) -> Lines:
     lines = ['state["random"] = random.getstate()                 # when saving']
     if numpy:
-        arrays = "            # torch.load needs weights_only=False then" if torch else ""
+        arrays = "            # torch.load then requires weights_only=False" if torch else ""
         lines.append(f'state["numpy"] = np.random.get_state(){arrays}')
     if torch:
         lines.append('state["torch"] = torch.get_rng_state()              # torch.cuda.get_rng_state_all() on GPUs')
@@ -105,14 +105,14 @@ def random_state(torch: bool, numpy: bool) -> Lines:
 def data_order(torch: bool) -> Lines:
     if torch:
         return (
-            "generator = torch.Generator().manual_seed(seed + epoch)       # the order follows from the epoch alone",
+            "generator = torch.Generator().manual_seed(seed + epoch)       # the order depends only on the epoch",
             "order = torch.randperm(len(dataset), generator=generator).tolist()[batches_done * batch_size :]",
-            "loader = DataLoader(dataset, batch_size, sampler=order)       # and goes on behind the batches done",
+            "loader = DataLoader(dataset, batch_size, sampler=order)       # continues after the batches done",
         )
     return (
         "order = list(range(len(data)))",
-        "random.Random(seed + epoch).shuffle(order)   # the order follows from the epoch alone",
-        "for index in order[position:]: ...           # save `epoch` and `position`, and go on there",
+        "random.Random(seed + epoch).shuffle(order)   # the order depends only on the epoch",
+        "for index in order[position:]: ...           # save `epoch` and `position`, and continue there",
     )
 
 
@@ -141,13 +141,13 @@ def weights(torch: bool) -> Lines:
 
 def memory() -> Lines:
     return (
-        'state["history"] = history       # when saving: whatever is written at the end',
+        'state["history"] = history       # when saving: everything that is written at the end',
         'history = saved["history"]       # after loading',
     )
 
 
 def outputs_kept(folder: str, outputs: str) -> Lines:
-    return (f"checkpoints: [{folder}, {outputs}]   # in stoker.yaml: what is in `{outputs}` is put back too",)
+    return (f"checkpoints: [{folder}, {outputs}]   # in stoker.yaml: `{outputs}` is restored, too",)
 
 
 def determinism(torch: bool, numpy: bool) -> Lines:
@@ -156,4 +156,4 @@ def determinism(torch: bool, numpy: bool) -> Lines:
         lines.append("np.random.seed(0)")
     if torch:
         lines += ["torch.manual_seed(0)", "torch.use_deterministic_algorithms(True)"]
-    return (*lines, "for name in sorted(names): ...   # sets and folder listings have no order of their own")
+    return (*lines, "for name in sorted(names): ...   # sets and folder listings have no fixed order")

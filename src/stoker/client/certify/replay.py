@@ -1,4 +1,4 @@
-"""Lays the metrics of an evicted run over those of the undisturbed one: steps done twice, left out, and different."""
+"""Aligns the metrics of an evicted run with those of the undisturbed one: repeated, missing and differing steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from stoker.client.certify.evidence import AttemptTrace, Series, Trace
 
-_COMPARED = 32  # values by which one of several possible places is chosen
+_COMPARED = 32  # values compared to choose among several possible positions
 _FLEETING = re.compile(
     r"(?:^|[_/ .-])(?:time|seconds?|secs?|runtime|duration|elapsed|eta|speed|throughput|fps|memory|mem|timestamp)"
     r"(?:$|[_/ .-])|per_s(?:ec(?:ond)?)?(?:$|[_/])|_m?s$",
@@ -19,17 +19,17 @@ _FLEETING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What one attempt reported of one metric. Positions count the undisturbed run's values of it from 0."""
+    """What one attempt reported for one metric. Positions count the undisturbed run's values from 0."""
 
-    start: int | None  # where its first value belongs; None: it reported none, or none that the other run knows
-    end: int  # behind its last one
-    repeated: int  # values that an earlier attempt had reported already
+    start: int | None  # position of its first value; None: it reported none, or none of the other run's
+    end: int  # after its last value
+    repeated: int  # values that an earlier attempt had already reported
     unknown: tuple[float | None, ...]  # steps that the undisturbed run does not have
     differing: tuple[tuple[int, float | None], ...]  # positions, and what was reported instead, in that order
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class MetricReplay:
     """All attempts of one run, of one metric."""
 
     stretches: tuple[Stretch, ...]
@@ -57,22 +57,22 @@ class MetricDifference:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What one eviction led to, in steps."""
+    """What one eviction caused, in steps."""
 
     run: str
     attempt: int  # the one evicted
     notice_s: float
     reached: float | None  # its last step; None: it had not reported one
     restored: bool
-    kept: float | None  # the last step reported before the checkpoint that was put back; None: unknown
+    kept: float | None  # the last step reported before the restored checkpoint; None: unknown
     went_on: float | None  # the first step afterwards
     started_over: bool
-    repeated: int  # steps done twice because of it
-    by_script: int  # of those, the ones between where the checkpoint was kept and where the script went on
+    repeated: int  # steps repeated because of it
+    by_script: int  # of those, the ones between the checkpoint and where the script resumed
 
 
 def lasting(names: Iterable[str]) -> list[str]:
-    """Metrics that can be the same twice: times and speeds never are."""
+    """Metrics that can be reproducible: times and speeds are not."""
     return [name for name in names if not _FLEETING.search(name)]
 
 
@@ -81,19 +81,19 @@ def fleeting(names: Iterable[str]) -> list[str]:
 
 
 def main_metric(trace: Trace) -> str:
-    """The one that tells the most about steps; empty where the run reported none."""
+    """The metric with the most steps; empty if the run reported none."""
     series = whole(trace)
     names = lasting(series) or list(series)
     return max(names, key=lambda name: len(series[name]), default="")
 
 
 def whole(trace: Trace) -> Mapping[str, Series]:
-    """The metrics of a run of one attempt; of a run with several, what they reported one after the other."""
+    """The metrics of a run with one attempt; with several, what they reported in sequence."""
     names = dict.fromkeys(name for attempt in trace.attempts for name in attempt.series)
     return {name: tuple(one for attempt in trace.attempts for one in attempt.series.get(name, ())) for name in names}
 
 
-def replay(reference: Series, attempts: Iterable[AttemptTrace], metric: str) -> Replay:
+def replay(reference: Series, attempts: Iterable[AttemptTrace], metric: str) -> MetricReplay:
     places: dict[float | None, list[int]] = {}
     for position, (step, _) in enumerate(reference):
         places.setdefault(step, []).append(position)
@@ -101,11 +101,11 @@ def replay(reference: Series, attempts: Iterable[AttemptTrace], metric: str) -> 
     stretches: list[Stretch] = []
     for attempt in attempts:
         stretches.append(_lay(reference, places, attempt.series.get(metric, ()), done))
-    return Replay(tuple(stretches), tuple(position for position, seen in enumerate(done) if not seen))
+    return MetricReplay(tuple(stretches), tuple(position for position, seen in enumerate(done) if not seen))
 
 
 def differences(undisturbed: Trace, other: Trace) -> list[MetricDifference]:
-    """Every lasting metric whose values are not the same, bit for bit."""
+    """Every comparable metric whose values are not identical, bit for bit."""
     ours, found = whole(undisturbed), []
     for metric in lasting(ours):
         if one := _difference(ours[metric], other, metric):
@@ -164,7 +164,7 @@ def _lay(reference: Series, places: Mapping[float | None, list[int]], piece: Ser
 
 
 def _begin(reference: Series, places: Mapping[float | None, list[int]], piece: Series, reached: int) -> int:
-    """Where the piece begins. Steps usually tell; where many values share a step, as with epochs, the values do."""
+    """Where the piece begins. Usually the steps tell; if many values share a step, as with epochs, the values do."""
     places_of_step = places.get(piece[0][0], []) if piece else []
     if len(places_of_step) < 2:
         return places_of_step[0] if places_of_step else 0
@@ -181,7 +181,7 @@ def _begin(reference: Series, places: Mapping[float | None, list[int]], piece: S
 
 
 def _next(positions: list[int], cursor: int) -> int | None:
-    """The nearest position from the cursor on; the last before it where there is none."""
+    """The nearest position from the cursor on; the last before it if there is none."""
     if not positions:
         return None
     index = bisect_left(positions, cursor)
@@ -189,7 +189,7 @@ def _next(positions: list[int], cursor: int) -> int | None:
 
 
 def same(one: float | None, other: float | None) -> bool:
-    """None stands for what is not a number, and is the same as itself."""
+    """None stands for NaN, and equals itself."""
     return one == other
 
 
@@ -221,7 +221,7 @@ def _difference(reference: Series, other: Trace, metric: str) -> MetricDifferenc
 
 
 def _heals(stretch: Stretch) -> bool:
-    """Only the first value or two differ, and others follow that agree."""
+    """Only the first one or two values differ, and later ones agree."""
     return len(stretch.differing) <= 2 and stretch.end - 1 > stretch.differing[-1][0]
 
 
@@ -232,7 +232,7 @@ def _apart(one: float | None, other: float | None) -> float:
 
 
 def _behind(reference: Series, step: float | None) -> int:
-    """The position behind the last value up to a step; 0 where the step is unknown."""
+    """The position after the last value up to a step; 0 if the step is unknown."""
     if step is None:
         return 0
     return sum(1 for one, _ in reference if one is not None and one <= step)

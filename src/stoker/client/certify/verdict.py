@@ -1,4 +1,4 @@
-"""The verdict on what a certification has seen: one word, the reason, and what to add. Pure."""
+"""The verdict of a certification: one word, the reason, and what to add. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from stoker.client.certify.evidence import Evidence, Trace
 from stoker.client.certify.files import FileChange, FileFault
 from stoker.client.certify.replay import MetricDifference, Resume, differences, main_metric, replay, resumes, whole
 
-OWN_TROUBLE = 125  # the exit code of runs that Stoker itself could not prepare or keep
+OWN_TROUBLE = 125  # the exit code of runs that Stoker itself could not run
 SLIGHT = 0.01  # of the largest value: differences up to this are `close`
 
 
 class Grade(StrEnum):
     EXACT = "exact"
     CLOSE = "close"
-    INEXACT = "inexact"  # it resumes, and ends with other numbers
+    INEXACT = "inexact"  # it resumes, and ends with different numbers
     LOSSY = "lossy"
     BROKEN = "broken"
-    UNDECIDED = "undecided"  # not deterministic by itself, never evicted, nothing to compare: nothing can be said
+    UNDECIDED = "undecided"  # not deterministic, never evicted, or nothing to compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Verdict:
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """The first of these that has something to say."""
+    """The first check with a result decides."""
     for look in (_unable, _failed, _unsteady, _different, _lossy):
         if verdict := look(evidence):
             return verdict
@@ -42,19 +42,19 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def differs(evidence: Evidence) -> bool:
-    """Something is not as in the undisturbed run, so that a second undisturbed one is worth its time."""
+    """Something differs from the undisturbed run, so a second undisturbed run is worth its time."""
     plain = evidence.undisturbed
     return bool(evidence.files) or any(_metrics(evidence, trace) or _gaps(plain, trace) for trace in evidence.disturbed)
 
 
 def is_comparable(evidence: Evidence) -> bool:
-    """The undisturbed run has left something that another can be held against."""
+    """The undisturbed run has produced something to compare."""
     plain = evidence.undisturbed
     return bool(compared_files(evidence) or main_metric(plain) or plain.kept)
 
 
 def control_differs(evidence: Evidence) -> bool:
-    """Two undisturbed runs are not the same in what is compared."""
+    """Two undisturbed runs differ in what is compared."""
     control, plain = evidence.control, evidence.undisturbed
     if control is None or not control.succeeded:
         return control is not None
@@ -67,7 +67,7 @@ def all_resumes(evidence: Evidence) -> list[Resume]:
 
 
 def compared_files(evidence: Evidence) -> list[str]:
-    """Those that are the same in two undisturbed runs, as far as that is known."""
+    """Those that are identical in two undisturbed runs, as far as known."""
     unsteady = {change.path for change in evidence.control_files}
     return [path for path in evidence.undisturbed.files if path not in unsteady and "tfevents" not in path]
 
@@ -76,19 +76,19 @@ def _unable(evidence: Evidence) -> Verdict | None:
     plain = evidence.undisturbed
     for trace in (plain, *evidence.disturbed):
         if trace.exit_code == OWN_TROUBLE and not trace.succeeded:
-            reason = f"the run could not be carried out, through no fault of the script: {trace.reason}"
+            reason = f"the run could not be executed, and the script is not the cause: {trace.reason}"
             return Verdict(Grade.UNDECIDED, reason, advice=f"see `stoker show {trace.run}` and `stoker doctor`")
     if not plain.succeeded:
         reason = f"the script fails without any eviction: {plain.reason}"
-        return Verdict(Grade.BROKEN, reason, advice=f"mend that first: `stoker logs {plain.run}` has what it printed")
+        return Verdict(Grade.BROKEN, reason, advice=f"fix that first: see `stoker logs {plain.run}`")
     if not is_comparable(evidence):
-        reason = "there is nothing to compare: the script reports no metrics and leaves no outputs or checkpoints"
+        reason = "nothing to compare: the script reports no metrics and writes no outputs or checkpoints"
         advice = f"print metrics as JSON lines with a step, and write the result to `{evidence.outputs}/`"
         return Verdict(Grade.UNDECIDED, reason, advice=advice)
     undisturbed_only = not evidence.disturbed and evidence.control is not None
     if not undisturbed_only and not evidence.evictions and all(trace.succeeded for trace in evidence.disturbed):
-        reason = f"the script ended before it could be evicted: it runs for {plain.ran_s:.1f} s only"
-        return Verdict(Grade.UNDECIDED, reason, advice="let it train longer, for instance with `--set`")
+        reason = f"the script ended before it could be evicted: it runs only {plain.ran_s:.1f} s"
+        return Verdict(Grade.UNDECIDED, reason, advice="train longer, for example with `--set`")
     return None
 
 
@@ -100,8 +100,8 @@ def _failed(evidence: Evidence) -> Verdict | None:
     after = f"after {_times(trace.evictions, 'eviction')}"
     if trace.timed_out:
         usual = f"undisturbed it takes {evidence.undisturbed.took_s:.1f} s"
-        reason = f"the run did not end {after}: it was stopped after {trace.took_s:.0f} s; {usual}"
-        return Verdict(Grade.BROKEN, reason, advice=f"see what it does: `stoker logs {trace.run}`")
+        reason = f"the run did not finish {after}: it was stopped after {trace.took_s:.0f} s; {usual}"
+        return Verdict(Grade.BROKEN, reason, advice=f"see `stoker logs {trace.run}`")
     found = diagnosis.of_failure(evidence, trace)
     reason = f"the script fails {after}: {found.reason}"
     return Verdict(Grade.BROKEN, reason, found.details, found.advice, found.lines)
@@ -111,7 +111,9 @@ def _unsteady(evidence: Evidence) -> Verdict | None:
     if evidence.control is None or (evidence.disturbed and not differs(evidence)):
         return None
     if not evidence.control.succeeded:
-        reason = f"the script fails by itself now and then: its second undisturbed run did ({evidence.control.reason})"
+        reason = (
+            f"the script sometimes fails without evictions: its second undisturbed run did ({evidence.control.reason})"
+        )
         return Verdict(Grade.UNDECIDED, reason, advice=f"see `stoker logs {evidence.control.run}`")
     metrics = differences(evidence.undisturbed, evidence.control)
     gaps = _gaps(evidence.undisturbed, evidence.control)
@@ -123,9 +125,9 @@ def _unsteady(evidence: Evidence) -> Verdict | None:
     has = diagnosis.traits(evidence)
     return Verdict(
         Grade.UNDECIDED,
-        "the script is not deterministic by itself: two undisturbed runs differ, so nothing can be said about resuming",
+        "the script is not deterministic: two undisturbed runs differ, so exact resuming cannot be checked",
         tuple(what),
-        "make two undisturbed runs agree first, with a seed for everything that is drawn",
+        "first make two undisturbed runs agree: seed every random generator",
         remedies.determinism(Trait.TORCH in has, Trait.NUMPY in has),
     )
 
@@ -151,7 +153,7 @@ def _different(evidence: Evidence) -> Verdict | None:
 
 
 def _resumed(evidence: Evidence, metrics: list[MetricDifference], files: list[FileChange]) -> bool:
-    """It went on from its checkpoint with the weights in it, and left everything it leaves: only numbers differ."""
+    """It resumed from its checkpoint with its weights, and produced all its files: only numbers differ."""
     if not evidence.restored or any(change.fault is not FileFault.NUMBERS for change in files):
         return False
     return not any(one.attempt == 1 or diagnosis.began_anew(one) for one in metrics)
@@ -167,10 +169,10 @@ def _lossy(evidence: Evidence) -> Verdict | None:
 
 
 def _exact(evidence: Evidence) -> Verdict:
-    reason = f"after {_times(evidence.evictions, 'eviction')} everything is as in the undisturbed run"
-    details = [repeated_words(evidence) or "no step was done twice"] if steps(evidence.undisturbed) else []
+    reason = f"after {_times(evidence.evictions, 'eviction')} everything equals the undisturbed run"
+    details = [repeated_words(evidence) or "no step was repeated"] if steps(evidence.undisturbed) else []
     if not details:
-        details.append("the script reports no steps, so work done twice cannot be counted")
+        details.append("the script reports no steps, so repeated work cannot be counted")
     return Verdict(Grade.EXACT, reason, tuple(details))
 
 
@@ -179,15 +181,15 @@ def steps(trace: Trace) -> int:
 
 
 def repeated_words(evidence: Evidence, *, cause: bool = True) -> str:
-    """`12 steps were done twice, 2.4 per eviction of 40; 4 of them …`; empty where none were."""
+    """`12 steps were repeated, on average 2.4 of 40 per eviction; 4 of them …`; empty if none were."""
     found = all_resumes(evidence)
     total = sum(one.repeated for one in found)
     if not total:
         return ""
-    share = f"{total / len(found):.1f} per eviction of {steps(evidence.undisturbed)}"
+    share = f"on average {total / len(found):.1f} of {steps(evidence.undisturbed)} per eviction"
     own = sum(one.by_script for one in found)
-    why = f"; {own} of them had been reported but not saved when the checkpoint was kept" if own and cause else ""
-    return f"{_times(total, 'step')} {'was' if total == 1 else 'were'} done twice, {share}{why}"
+    why = f"; {own} of them were reported but not saved when the checkpoint was committed" if own and cause else ""
+    return f"{_times(total, 'step')} {'was' if total == 1 else 'were'} repeated, {share}{why}"
 
 
 def file_words(change: FileChange) -> str:
@@ -195,7 +197,7 @@ def file_words(change: FileChange) -> str:
         case FileFault.MISSING:
             return f"file {change.path}: missing"
         case FileFault.EXTRA:
-            return f"file {change.path}: the undisturbed run has none"
+            return f"file {change.path}: not in the undisturbed run"
         case FileFault.NUMBERS:
             where = f", in {change.where}" if change.where else ""
             amount = f"{change.largest:.3g} ({change.relative:.2%})"
@@ -221,7 +223,7 @@ def _files(evidence: Evidence) -> list[FileChange]:
 
 
 def _gaps(undisturbed: Trace, trace: Trace) -> str:
-    """Steps that were left out, or that the undisturbed run does not have."""
+    """Steps that are missing, or that the undisturbed run does not have."""
     metric = main_metric(undisturbed)
     reference = whole(undisturbed).get(metric, ())
     laid = replay(reference, trace.attempts, metric)
@@ -237,7 +239,7 @@ def _gaps(undisturbed: Trace, trace: Trace) -> str:
 
 
 def _slight(evidence: Evidence, metrics: list[MetricDifference], files: list[FileChange]) -> bool:
-    """Small differences; or ones that pass, while every file is the same in the end."""
+    """Small differences; or temporary ones, while every file is identical in the end."""
     if any(change.fault is not FileFault.NUMBERS or change.relative > SLIGHT for change in files):
         return False
     passing = bool(compared_files(evidence)) and not files

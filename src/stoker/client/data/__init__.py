@@ -1,1 +1,1 @@
-"""How programs bring data to a store, version it and get it back. Content never passes through the server."""
+"""Uploads data to a store, versions it and downloads it. Content never passes through the server."""

@@ -1,4 +1,4 @@
-"""Registers files that are in a store already: nothing is copied, and nothing is read but the listing."""
+"""Registers files that are already in a store: nothing is copied, and only the listing is read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from stoker.client.data.folder import clashes
 from stoker.client.data.putting import Put
 from stoker.client.data.registry import About, Reaching, Registry
-from stoker.client.progress import Progress
+from stoker.client.progress import TransferProgress
 from stoker.errors import BadInput, NotFound
 from stoker.model.dataset import DataFile, Manifest, checked_name
 from stoker.model.workspace import layout
@@ -16,18 +16,18 @@ from stoker.stores import Store, Stored
 
 
 def add(
-    name: str, text: str, store: str, about: About, registry: Registry, reaching: Reaching, progress: Progress
+    name: str, text: str, store: str, about: About, registry: Registry, reaching: Reaching, progress: TransferProgress
 ) -> Put:
-    """A version of what the pattern names now, each file pinned by its size and etag. Raises NotFound for nothing."""
-    pattern = Pattern(text)
+    """A version of the files that match the pattern, each pinned by size and etag. Raises NotFound if none match."""
+    pattern = PathPattern(text)
     start = registry.start(checked_name(name), store)
     opened = reaching.store(start.store, reads=[_prefix(pattern)])
     progress.begin("listing", 0, 0)
     files = list(_named(opened, pattern, progress))
     if not files:
         raise NotFound(
-            f"nothing in the store `{start.store}` is named by `{text}`",
-            hint="patterns are of whole keys: `coco2017/**` is everything below `coco2017`",
+            f"no file in the store `{start.store}` matches `{text}`",
+            hint="patterns match whole keys: `coco2017/**` is everything below `coco2017`",
         )
     warnings = clashes(file.path for file in files)
     if opened.left_out:
@@ -39,17 +39,17 @@ def add(
 
 def _unreadable(count: int, prefix: str) -> str:
     where = f" below `{prefix}`" if prefix else ""
-    what = f"left out {count:,} {'object' if count == 1 else 'objects'}{where}"
-    return f"{what}: names with `//`, `/./`, `\\` or control characters cannot be read; rename them"
+    what = f"skipped {count:,} {'object' if count == 1 else 'objects'}{where}"
+    return f"{what}: names with `//`, `/./`, `\\` or control characters are not supported; rename them"
 
 
-def _prefix(pattern: Pattern) -> str:
-    """What has to be listed: of a single object, the folder it is in."""
+def _prefix(pattern: PathPattern) -> str:
+    """The prefix to list: for a single object, its folder."""
     folder = pattern.folder.rpartition("/")[0] if pattern.plain else pattern.folder
     return f"{folder}/" if folder else ""
 
 
-def _named(store: Store, pattern: Pattern, progress: Progress) -> Iterator[DataFile]:
+def _named(store: Store, pattern: PathPattern, progress: TransferProgress) -> Iterator[DataFile]:
     for stored in _listed(store, pattern):
         path = pattern.path(stored.key)
         if path is not None:
@@ -58,7 +58,7 @@ def _named(store: Store, pattern: Pattern, progress: Progress) -> Iterator[DataF
             yield DataFile(path, stored.size_bytes, "", stored.key, stored.etag)
 
 
-def _listed(store: Store, pattern: Pattern) -> Iterator[Stored]:
+def _listed(store: Store, pattern: PathPattern) -> Iterator[Stored]:
     found = False
     for stored in store.list(pattern.folder):
         found = True
@@ -67,22 +67,22 @@ def _listed(store: Store, pattern: Pattern) -> Iterator[Stored]:
         yield from store.list(_prefix(pattern).removesuffix("/"))
 
 
-# Patterns that name objects in a store: `coco2017/**`, `logs/2024-*/*.csv`.
+# Patterns for objects in a store: `coco2017/**`, `logs/2024-*/*.csv`.
 
 _SPECIAL = re.compile(r"[*?\[]")
 
 
-class Pattern:
-    """`**` stands for any number of folders, `*` and `?` for characters within a name, `[abc]` for one of them. The
-    part before the first of these is the folder that paths in the dataset start from."""
+class PathPattern:
+    """`**` matches any number of folders, `*` and `?` characters within a name, `[abc]` one of these characters. Paths
+    in the dataset are relative to the part before the first of these."""
 
     def __init__(self, text: str) -> None:
-        """Raises BadInput where it could match nothing."""
+        """Raises BadInput if it cannot match anything."""
         names = text.split("/")
         if not text or text.startswith("/") or any(name in ("", ".", "..") for name in names):
             raise BadInput(
                 f"`{text}` is not a pattern of keys in a store",
-                hint="write it without a leading `/`, `.` or `..`, such as `coco2017/**`",
+                hint="write it without a leading `/`, `.` or `..`, for example `coco2017/**`",
             )
         if not _SPECIAL.search(text):  # a folder by its name alone, or one object
             self.folder, self.plain = text, True
@@ -93,7 +93,7 @@ class Pattern:
         self._matches = re.compile(_translated(names), re.DOTALL)
 
     def path(self, key: str) -> str | None:
-        """The path of this object in the dataset; None where it is not meant, or is Stoker's own."""
+        """The path of this object in the dataset; None if it does not match, or is Stoker's own."""
         if key.endswith("/") or not self._matches.fullmatch(key) or layout.is_ours(key):
             return None
         if key == self.folder:

@@ -1,6 +1,6 @@
-"""A process that puts small files into a folder store, for another one that has thousands of them.
+"""A process that copies small files into a folder store, for another process that has thousands of them.
 
-Asked by lines: each is a list of places, and its answer a list of what became of them.
+Each request is a line with a list of places, and the response a list of results.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Answer = tuple[str, bool, int, int, int, int]  # hash, whether it is new, size, 
 
 
 def content_below(sha256: str) -> str:
-    """The key of a content in a store whose folder is the one that contents lie in."""
+    """The key of a content in a store, relative to the folder of contents."""
     return layout.content("", sha256).removeprefix(layout.contents(""))
 
 
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _adopt(store: FolderStore, place: str) -> Answer | None:
-    """None for one that cannot be taken, or not just now: whoever asked finds out why."""
+    """None for a file that cannot be copied, or not now: the caller finds out why."""
     try:
         sha256, seen, new = store.adopt(place, content_below)
     except (OSError, StokerError):

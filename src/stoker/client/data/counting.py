@@ -1,4 +1,4 @@
-"""A store that tells of every piece that goes to it or comes from it, so that a large file shows its progress too."""
+"""A store that reports every chunk that is uploaded or downloaded, so that large files show progress, too."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from stoker.stores.transfer.still import Still
 from stoker.stores.transfer.verified import known_hash
 
 
-class Counted(Store):
-    """`told` hears of bytes; of those that did not arrive, it hears once more with a minus."""
+class CountedStore(Store):
+    """`told` receives the number of bytes; for those that did not arrive, again as a negative number."""
 
     def __init__(self, store: Store, told: Callable[[int], None]) -> None:
         self._store = store

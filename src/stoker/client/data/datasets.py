@@ -9,17 +9,17 @@ from pathlib import Path
 from stoker.client.api.connection import Connection
 from stoker.client.data import adding, getting, putting, verifying
 from stoker.client.data.getting import Got
-from stoker.client.data.putting import Put, Wish
-from stoker.client.data.registry import About, Reaching, Registry, Removal
-from stoker.client.data.verifying import Fault
-from stoker.client.progress import Progress
-from stoker.client.settings import Settings
+from stoker.client.data.putting import Put, PutOptions
+from stoker.client.data.registry import About, DatasetRemoval, Reaching, Registry
+from stoker.client.data.verifying import ContentFault
+from stoker.client.progress import TransferProgress
+from stoker.client.settings import ClientSettings
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest, reference
 
 
 @dataclass(frozen=True, slots=True)
 class DataChange:
-    """A file that is not the same in both. None: that version has none of this path."""
+    """A file that differs between the two. None: that version has no file of this path."""
 
     path: str
     first_bytes: int | None
@@ -47,7 +47,7 @@ class DataDifference:
 
 
 def differ(first: DatasetVersion, second: DatasetVersion, ours: Manifest, theirs: Manifest) -> DataDifference:
-    """By path, in order. A file in place and one that was uploaded are compared by size, since nothing else is known of
+    """By path, in order. A file in place and an uploaded one are compared by size, since nothing else is known of
     both."""
     left = {file.path: file for file in ours.files}
     right = {file.path: file for file in theirs.files}
@@ -71,14 +71,14 @@ def _same(one: DataFile | None, other: DataFile | None) -> bool:
     return bool(one.sha256 or other.sha256) or (one.key, one.etag) == (other.key, other.etag)
 
 
-# Datasets, as a program asks for them: `Client.connect().datasets`.
+# Datasets, for programs: `Client.connect().datasets`.
 
 
 class Datasets:
-    """Versions are named as `hymenoptera` (the newest), `hymenoptera@3`, or by the beginning of their hash. `progress`
-    may be looked at from another thread while a call goes on."""
+    """Versions are named as `hymenoptera` (the newest), `hymenoptera@3`, or by a prefix of their hash. `progress` may
+    be read from another thread during a call."""
 
-    def __init__(self, connection: Connection, settings: Settings) -> None:
+    def __init__(self, connection: Connection, settings: ClientSettings) -> None:
         self._settings = settings
         self._registry = Registry(connection, settings.person)
         self._reaching = Reaching(connection, settings)
@@ -94,13 +94,13 @@ class Datasets:
         tags: Sequence[str] = (),
         follow_links: bool = False,
         repair: bool = False,
-        progress: Progress | None = None,
+        progress: TransferProgress | None = None,
     ) -> Put:
-        """Brings a folder or a file to a store, and makes a version of it, unless the newest is just that. What is not
-        said of it is as it was; an empty store is the workspace's."""
+        """Uploads a folder or a file and creates a version of it, unless the newest is identical. Metadata that is not
+        given stays unchanged; an empty store is the workspace's."""
         about = About(description, licence, tuple(tags))
-        wish = Wish(Path(source), name, store, about, follow_links, repair)
-        return putting.put(wish, self._settings, self._registry, self._reaching, progress or Progress())
+        wish = PutOptions(Path(source), name, store, about, follow_links, repair)
+        return putting.put(wish, self._settings, self._registry, self._reaching, progress or TransferProgress())
 
     def add(
         self,
@@ -111,25 +111,27 @@ class Datasets:
         description: str = "",
         licence: str = "",
         tags: Sequence[str] = (),
-        progress: Progress | None = None,
+        progress: TransferProgress | None = None,
     ) -> Put:
-        """Makes a version of what is in a store already. Nothing is copied."""
+        """Creates a version of files that are already in a store. Nothing is copied."""
         about = About(description, licence, tuple(tags))
-        return adding.add(name, pattern, store, about, self._registry, self._reaching, progress or Progress())
+        return adding.add(name, pattern, store, about, self._registry, self._reaching, progress or TransferProgress())
 
-    def get(self, ref: str, folder: Path | str, *, overwrite: bool = False, progress: Progress | None = None) -> Got:
-        """Brings the files of a version to a folder."""
-        version, given = self.show(ref), progress or Progress()
+    def get(
+        self, ref: str, folder: Path | str, *, overwrite: bool = False, progress: TransferProgress | None = None
+    ) -> Got:
+        """Downloads the files of a version."""
+        version, given = self.show(ref), progress or TransferProgress()
         return getting.get(
             version, Path(folder), self._settings, self._registry, self._reaching, given, overwrite=overwrite
         )
 
-    def verify(self, ref: str, *, quick: bool = False, progress: Progress | None = None) -> list[Fault]:
-        """What of a version is not in its store as it should be. With `quick` contents are not read."""
+    def verify(self, ref: str, *, quick: bool = False, progress: TransferProgress | None = None) -> list[ContentFault]:
+        """What differs between a version and its store. With `quick` contents are not read."""
         version = self.show(ref)
         files = self.files(version)
         store = self._reaching.store(version.store, reads=getting.prefixes(version.name, files))
-        return verifying.verify(store, version.name, files, progress or Progress(), quick=quick)
+        return verifying.verify(store, version.name, files, progress or TransferProgress(), quick=quick)
 
     def versions(self, name: str = "") -> list[DatasetVersion]:
         """By name, newest first; without a name those of all datasets."""
@@ -153,7 +155,8 @@ class Datasets:
         one, other = self.show(first), self.show(second)
         return differ(one, other, self._registry.manifest(one), self._registry.manifest(other))
 
-    def remove(self, ref: str, *, force: bool = False) -> Removal:
-        """A version, or all of them where no version is named. Refused for what a run has used, unless `force`."""
+    def remove(self, ref: str, *, force: bool = False) -> DatasetRemoval:
+        """A version, or all of them if no version is named. Refused for a version that a run has used, unless
+        `force`."""
         reference(ref)
         return self._registry.remove(ref, force=force)

@@ -1,4 +1,4 @@
-"""What a job's data is by now: how much there is, and a mark that changes when it does. File contents are not read."""
+"""The state of a job's data: its size, and a mark that changes when it does. File contents are not read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_FILES = 200_000  # counting that many takes about a second
 
 @dataclass(frozen=True, slots=True)
 class DataUse:
-    """One of the job's inputs as it will be used. A URL or dataset has no counts: they are the server's to find."""
+    """One of the job's inputs. A URL or dataset has no counts: the server finds them."""
 
     name: str
     where: str  # an absolute path, a URL, or `dataset <name>`; once a server has pinned it, its version
@@ -30,7 +30,7 @@ class DataUse:
 
     @property
     def mark(self) -> str:
-        """Changes when the data does: what `diff` compares. Empty where nothing is known."""
+        """Changes when the data does: `diff` compares it. Empty if unknown."""
         if not self.local:
             return ""
         files = f"{self.files} files" if self.files != 1 else "1 file"
@@ -39,7 +39,7 @@ class DataUse:
 
 
 def look(job: Job, folder: Path) -> tuple[DataUse, ...]:
-    """Every input of the job. Raises JobInvalid with all the paths that are not there."""
+    """Every input of the job. Raises JobInvalid with all paths that do not exist."""
     uses: list[DataUse] = []
     problems: list[Problem] = []
     for name, given in job.data.items():
@@ -53,7 +53,7 @@ def look(job: Job, folder: Path) -> tuple[DataUse, ...]:
 
 
 def look_again(name: str, path: str) -> DataUse:
-    """An input whose path is already known. Raises OSError where it is gone."""
+    """An input whose path is already known. Raises OSError if it is gone."""
     return _counted(name, Path(path))
 
 
@@ -69,7 +69,7 @@ def _look(name: str, given: DataInput, folder: Path) -> DataUse:
         path = unquote(urlsplit(path).path)
     if is_url(path):
         return DataUse(name, path)
-    # Not resolved: a link that is moved to a newer version of the data should stay what it is.
+    # Not resolved: a link that is later moved to newer data should stay a link.
     return _counted(name, Path(os.path.normpath(folder / Path(path).expanduser())).absolute())
 
 
@@ -87,7 +87,7 @@ def _counted(name: str, path: Path) -> DataUse:
 
 
 def _files(path: Path) -> Iterator[os.stat_result]:
-    """Raises OSError where the path itself cannot be read; what cannot be read inside is passed over."""
+    """Raises OSError if the path itself cannot be read; unreadable files inside are skipped."""
     if not path.is_dir():
         yield path.stat()
         return

@@ -1,4 +1,4 @@
-"""Data of this computer that a run elsewhere reads: put into the store first, as a version of a dataset."""
+"""Local data that a remote run reads: uploaded to the store first, as a version of a dataset."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stoker.client.api.connection import Connection
 from stoker.client.data import marks
 from stoker.client.data.datasets import Datasets
 from stoker.client.data.marks import DataUse
-from stoker.client.progress import Progress
+from stoker.client.progress import TransferProgress
 from stoker.errors import NotFound
 from stoker.model.job.job import DataInput, Job
 
-ASSUMED_BYTES_PER_S = 10_000_000  # what a good line at home sends: the first guess, before anything is measured
+ASSUMED_BYTES_PER_S = 10_000_000  # a good home connection: the first estimate, before anything is measured
 _LONGEST = 80
 
 
@@ -32,11 +32,11 @@ class DataMove:
         return self.use.size_bytes / ASSUMED_BYTES_PER_S
 
 
-Agree = Callable[[Sequence[DataMove]], Progress]  # raises where they are not to be made
+Agree = Callable[[Sequence[DataMove]], TransferProgress]  # raises if the user refuses
 
 
 def moves(job: Job, folder: Path, connection: Connection, datasets: Datasets) -> list[DataMove]:
-    """What the job reads on this computer and its machines cannot. The server knows which machines can."""
+    """What the job reads on this computer but its machines cannot. The server knows which machines can."""
     uses = {use.name: use for use in marks.look(job, folder) if use.local}
     if not uses:
         return []
@@ -45,12 +45,13 @@ def moves(job: Job, folder: Path, connection: Connection, datasets: Datasets) ->
 
 
 def dataset_name(job: Job, name: str) -> str:
-    """Of the experiment's own, so that nobody's dataset gets a version of something else."""
+    """Named after the experiment, so that no other dataset gets a version of it."""
     return re.sub(r"[^a-z0-9._-]+", "-", f"{job.name}-{name}".lower())[:_LONGEST].strip("-._")
 
 
 def moved(job: Job, made: Mapping[str, str], uses: Sequence[DataUse]) -> Job:
-    """The job with datasets, by their reference, instead of paths. A single file stays one: its dataset is a folder."""
+    """The job with datasets, by their reference, instead of paths. A single file stays a file: its dataset is a
+    folder."""
     data = dict(job.data)
     for use in uses:
         if use.name in made:

@@ -1,4 +1,4 @@
-"""Brings a folder to a store as a version of a dataset: only content that the store lacks is sent."""
+"""Uploads a folder as a version of a dataset: only content that the store lacks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.client.data.adopting import Adopting
-from stoker.client.data.counting import Counted
-from stoker.client.data.folder import Found, clashes, hashes, look
-from stoker.client.data.registry import About, Reaching, Registry, Start
+from stoker.client.data.counting import CountedStore
+from stoker.client.data.folder import FolderFile, clashes, hashes, look
+from stoker.client.data.registry import About, Reaching, Registry, UploadStart
 from stoker.client.data.verifying import faults
-from stoker.client.progress import Progress
-from stoker.client.settings import Settings
+from stoker.client.progress import TransferProgress
+from stoker.client.settings import ClientSettings
 from stoker.client.source.statindex import StatIndex
 from stoker.errors import DatasetChanging, FileChanged, Missing, NotFound
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest, checked_name
@@ -25,14 +25,14 @@ from stoker.stores import Store
 from stoker.stores.folder.store import FolderStore
 from stoker.stores.transfer.files import Item, upload
 
-_TRIES = 3  # for files that change under the upload
+_TRIES = 3  # for files that change during the upload
 _PAUSE_S = 1.0
-_PATIENCE_S = 600.0  # with content that is being removed from the store
+_PATIENCE_S = 600.0  # for content that is being removed from the store
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A version, and what it took to make it. `new` is false where it is the newest one already."""
+    """A version, and what was uploaded for it. `new` is false if it is already the newest one."""
 
     version: DatasetVersion
     new: bool
@@ -42,9 +42,9 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What to put, and how. With `repair` content in the store is read and sent again where it is not what it should
-    be; otherwise what is there is trusted."""
+class PutOptions:
+    """What to upload, and how. With `repair`, content in the store is verified and uploaded again if damaged; otherwise
+    existing content is trusted."""
 
     source: Path
     name: str
@@ -54,8 +54,10 @@ class Wish:
     repair: bool = False
 
 
-def put(wish: Wish, settings: Settings, registry: Registry, reaching: Reaching, progress: Progress) -> Put:
-    """May be repeated, and goes on where it stopped. Raises DatasetRefused where the folder cannot be a dataset."""
+def put(
+    wish: PutOptions, settings: ClientSettings, registry: Registry, reaching: Reaching, progress: TransferProgress
+) -> Put:
+    """May be repeated, and resumes where it stopped. Raises DatasetRefused if the folder is not a valid dataset."""
     checked_name(wish.name)
     give_up = time.monotonic() + _PATIENCE_S
     tries = _TRIES
@@ -76,12 +78,12 @@ def put(wish: Wish, settings: Settings, registry: Registry, reaching: Reaching, 
 class _Putting:
     def __init__(
         self,
-        wish: Wish,
-        start: Start,
-        settings: Settings,
+        wish: PutOptions,
+        start: UploadStart,
+        settings: ClientSettings,
         registry: Registry,
         reaching: Reaching,
-        progress: Progress,
+        progress: TransferProgress,
     ) -> None:
         self._wish = wish
         self._start = start
@@ -109,18 +111,22 @@ class _Putting:
         new = self._start.newest is None or version.number != self._start.newest.number
         return Put(version, new, len(self._sent), sum(self._sent.values()), warnings)
 
-    def _send(self, found: list[Found], store: Store) -> None:
+    def _send(self, found: list[FolderFile], store: Store) -> None:
         told = self._progress.moved
-        upload(Counted(store, lambda size: told(size, 0)), self._lacking(found, store), lambda _, files: told(0, files))
+        upload(
+            CountedStore(store, lambda size: told(size, 0)),
+            self._lacking(found, store),
+            lambda _, files: told(0, files),
+        )
 
-    def _adopt(self, found: list[Found], folder: FolderStore, store: Store) -> None:
+    def _adopt(self, found: list[FolderFile], folder: FolderStore, store: Store) -> None:
         present = _Present(store, self._wish.name, self._known())
         adopting = Adopting(folder, self._index, present.__contains__, self._progress)
         adopting.run(found)
         self._files, self._sent = adopting.files, adopting.sent
 
-    def _unchanged(self, found: list[Found]) -> DatasetVersion | None:
-        """The newest version, if that is what the folder holds; no file is read to find out."""
+    def _unchanged(self, found: list[FolderFile]) -> DatasetVersion | None:
+        """The newest version, if the folder matches it; no file is read to find out."""
         newest = self._start.newest
         if newest is None or newest.files != len(found) or newest.store != self._start.store:
             return None
@@ -133,10 +139,10 @@ class _Putting:
     def _register(self) -> DatasetVersion:
         return self._registry.register(self._wish.name, self._start, Manifest(self._files), self._wish.about)
 
-    def _lacking(self, found: list[Found], store: Store) -> Iterator[Item]:
-        """What has to be sent, each content once, while the files are still being hashed."""
+    def _lacking(self, found: list[FolderFile], store: Store) -> Iterator[Item]:
+        """What has to be uploaded, each content once, while files are still being hashed."""
         present = None if self._wish.repair else _Present(store, self._wish.name, self._known())
-        later: list[tuple[Found, str]] = []
+        later: list[tuple[FolderFile, str]] = []
         for one, sha256 in hashes(found, self._index, lambda *_: None):
             size = one.seen.st_size
             self._files.append(DataFile(one.path, size, sha256))
@@ -154,22 +160,22 @@ class _Putting:
                 else:
                     self._progress.skipped(one.seen.st_size, 1)
 
-    def _item(self, one: Found, sha256: str) -> Item:
+    def _item(self, one: FolderFile, sha256: str) -> Item:
         self._sent[sha256] = one.seen.st_size
         seen = one.seen
         mark = (seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
         return Item(one.place, layout.content(self._wish.name, sha256), seen.st_size, sha256, mark)
 
     def _known(self) -> Iterator[str]:
-        """What the newest version has in the same store."""
+        """The contents of the newest version in the same store."""
         newest = self._start.newest
         if newest and newest.store == self._start.store:
-            with suppress(NotFound, Missing):  # it is being removed: what is there is listed
+            with suppress(NotFound, Missing):  # it is being removed: what exists is listed
                 yield from (file.sha256 for file in self._registry.manifest(newest).files)
 
 
 class _Present:
-    """Content that the store has: known from the last manifest, and from one listing once that does not suffice."""
+    """Content that the store has: from the last manifest, and from one listing if that is not enough."""
 
     def __init__(self, store: Store, name: str, known: Iterator[str]) -> None:
         self._store = store
@@ -186,6 +192,6 @@ class _Present:
         return wanted in self._hashes
 
 
-def index_file(settings: Settings, folder: Path) -> Path:
-    """What the files of this folder hashed to. One per folder, apart from those of source trees."""
+def index_file(settings: ClientSettings, folder: Path) -> Path:
+    """The hashes of this folder's files. One index per folder, separate from those of source trees."""
     return settings.home.trees / hashlib.sha256(b"data " + os.fsencode(folder.absolute())).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Opens stores for a client: with an access of its own, limited to what it needs, and renewed before it ends."""
+"""Opens stores for a client: with its own access, limited to what it needs, and renewed before it expires."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote, urlencode
 
 from stoker.client.api.connection import Connection
-from stoker.client.settings import Settings
+from stoker.client.settings import ClientSettings
 from stoker.errors import ServerUnavailable, StoreDenied
 from stoker.model import wire
 from stoker.model.dataset import DatasetVersion, Manifest
@@ -21,17 +21,17 @@ from stoker.stores.kinds import locate
 from stoker.stores.opening import AccessStore, open_granted
 
 T = TypeVar("T")
-_EARLY_S = 300.0  # before the end: a piece that is under way has to arrive
+_EARLY_S = 300.0  # before it expires: a chunk in transfer has to arrive
 _SHARE = 0.2  # of a short access, instead
 
 
 class Reaching:
-    def __init__(self, connection: Connection, settings: Settings) -> None:
+    def __init__(self, connection: Connection, settings: ClientSettings) -> None:
         self._connection = connection
         self._settings = settings
 
     def store(self, name: str, *, reads: Sequence[str], writes: Sequence[str] = ()) -> Reached:
-        """`reads` and `writes` are prefixes of keys. Raises StoreDenied for a folder of a server elsewhere."""
+        """`reads` and `writes` are prefixes of keys. Raises StoreDenied for a folder of a remote server."""
         return Reached(lambda: self._access(name, reads, writes))
 
     def _access(self, name: str, reads: Sequence[str], writes: Sequence[str]) -> Access:
@@ -41,13 +41,13 @@ class Reaching:
         if not self._settings.local and any(locate(route.url).local for route in access.routes):
             raise StoreDenied(
                 f"the store `{name}` is a folder of the server's computer",
-                hint="name a store that both can reach with `--store`; `stoker store ls` lists them",
+                hint="name a store that both can reach with `--store`; list them with `stoker store ls`",
             )
         return access
 
 
 class Reached(Store):
-    """A store by an access that is asked for again when it is about to end, or is refused before that."""
+    """A store whose access is renewed when it is about to expire, or is refused before that."""
 
     def __init__(self, ask: Callable[[], Access]) -> None:
         self._ask = ask
@@ -71,7 +71,7 @@ class Reached(Store):
         if isinstance(data, bytes):
             self._try(lambda store: store.put(key, data, only_new=only_new))
         else:
-            self._current().put(key, data, only_new=only_new)  # what was read of a file cannot be sent again
+            self._current().put(key, data, only_new=only_new)  # a file that was read cannot be sent again
 
     def append(self, key: str, offset: int, data: bytes) -> int:
         return self._try(lambda store: store.append(key, offset, data))
@@ -81,7 +81,7 @@ class Reached(Store):
 
     @property
     def left_out(self) -> int:
-        """How many objects listings have left out, because their names are not keys."""
+        """How many objects listings have skipped, because their names are not valid keys."""
         return self._opened.left_out
 
     def delete(self, key: str) -> None:
@@ -103,7 +103,7 @@ class Reached(Store):
         return self._opened
 
     def _renew(self, old: Access) -> None:
-        """Once, however many threads found it at its end."""
+        """Once, however many threads found it expired."""
         with self._lock:
             if self._opened.access is old:
                 self._opened.renew(self._ask())
@@ -117,7 +117,7 @@ def _renew_at(access: Access) -> float:
     return access.expires_at - min(_EARLY_S, _SHARE * lasts_s)
 
 
-# What the server knows of datasets, and how a version is told to it.
+# The server's record of datasets, and how a version is registered.
 
 _TRIES = 3
 _PIECE_BYTES = 1 << 20
@@ -125,7 +125,7 @@ _PIECE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What people want to know of a dataset. Empty: as it was before."""
+    """Metadata of a dataset. Empty: unchanged."""
 
     description: str = ""
     licence: str = ""
@@ -136,8 +136,8 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Where content goes, and the mark that a registration has to show."""
+class UploadStart:
+    """Where content is uploaded, and the mark that the registration has to present."""
 
     store: str
     mark: str
@@ -145,7 +145,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class DatasetRemoval:
     """What was removed. Without `finished`, the server is still removing content."""
 
     versions: tuple[DatasetVersion, ...]
@@ -159,8 +159,8 @@ class Registry:
         self._connection = connection
         self._person = person
 
-    def start(self, name: str, store: str) -> Start:
-        return wire.from_plain(Start, self._connection.get(f"{_path(name)}/start", {"store": store}))
+    def start(self, name: str, store: str) -> UploadStart:
+        return wire.from_plain(UploadStart, self._connection.get(f"{_path(name)}/start", {"store": store}))
 
     def versions(self, name: str = "") -> list[DatasetVersion]:
         """By name, newest first. Without a name those of all datasets."""
@@ -176,16 +176,16 @@ class Registry:
         return found
 
     def manifest(self, version: DatasetVersion) -> Manifest:
-        """Raises DatasetRefused where it is damaged, or names a path outside its folder."""
+        """Raises DatasetRefused if it is damaged, or contains a path outside its folder."""
         for _ in range(_TRIES):
             try:
                 _, pieces = self._connection.stream(f"{_path(version.ref)}/manifest")
                 return Manifest.from_bytes(b"".join(pieces), version.id)
             except ServerUnavailable as error:
-                failed = error  # restarted while it was answering
+                failed = error  # restarted during the response
         raise failed
 
-    def register(self, name: str, start: Start, manifest: Manifest, about: About) -> DatasetVersion:
+    def register(self, name: str, start: UploadStart, manifest: Manifest, about: About) -> DatasetVersion:
         """May be repeated: the same files are the same version. Raises DatasetChanging."""
         query: list[tuple[str, str]] = [("store", start.store), ("mark", start.mark), ("person", self._person)]
         query += [("description", about.description), ("licence", about.licence), *(("tag", tag) for tag in about.tags)]
@@ -198,9 +198,9 @@ class Registry:
                 failed = error
         raise failed
 
-    def remove(self, ref: str, *, force: bool = False) -> Removal:
+    def remove(self, ref: str, *, force: bool = False) -> DatasetRemoval:
         told: Any = self._connection.delete(_path(ref) + ("?force=true" if force else ""))
-        return wire.from_plain(Removal, told)
+        return wire.from_plain(DatasetRemoval, told)
 
 
 def _path(ref: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads what a version has in its store, and says what is not there or not what it should be."""
+"""Reads a version's content in its store, and reports what is missing or wrong."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from enum import StrEnum
 from itertools import islice, takewhile
 from typing import NamedTuple
 
-from stoker.client.progress import Progress
+from stoker.client.progress import TransferProgress
 from stoker.errors import Missing
 from stoker.model.dataset import DataFile
 from stoker.stores import Store
 
 _THREADS = 8
 _PIECE_BYTES = 4 << 20
-_BATCH = 512  # files handed to the threads at once: a million of them need not all wait in memory
+_BATCH = 512  # files given to the threads at once: a million need not all be in memory
 
 
 class Wrong(StrEnum):
     MISSING = "missing"
     DAMAGED = "damaged"  # other bytes than were stored
-    CHANGED = "changed"  # a file registered in place that is no longer the one that was registered
+    CHANGED = "changed"  # a file registered in place that has changed since
 
 
-class Fault(NamedTuple):
+class ContentFault(NamedTuple):
     path: str
     wrong: Wrong
     key: str
@@ -33,10 +33,10 @@ class Fault(NamedTuple):
 
 
 def verify(
-    store: Store, name: str, files: Sequence[DataFile], progress: Progress, *, quick: bool = False
-) -> list[Fault]:
-    """Every content that is not right, each once for every path that has it. With `quick` sizes are compared and
-    nothing is read. Files in place are known by size and etag alone."""
+    store: Store, name: str, files: Sequence[DataFile], progress: TransferProgress, *, quick: bool = False
+) -> list[ContentFault]:
+    """Every wrong content, once for every path that has it. With `quick` sizes are compared and nothing is read. Files
+    in place are compared only by size and etag."""
     in_place = [file for file in files if file.key]
     contents = [file for file in files if not file.key]
     progress.begin("verifying", len(files), sum(file.size_bytes for file in files))
@@ -45,13 +45,13 @@ def verify(
     return sorted(found)
 
 
-def faults(store: Store, name: str, files: Sequence[DataFile]) -> list[Fault]:
+def faults(store: Store, name: str, files: Sequence[DataFile]) -> list[ContentFault]:
     """The contents that are missing or damaged; everything is read."""
     return list(_read(store, name, files, lambda *_: None))
 
 
-def _listed(store: Store, name: str, files: Sequence[DataFile], progress: Progress) -> Iterator[Fault]:
-    """By one listing of what they have in common."""
+def _listed(store: Store, name: str, files: Sequence[DataFile], progress: TransferProgress) -> Iterator[ContentFault]:
+    """With one listing of their common prefix."""
     if not files:
         return
     wanted = {file.stored_in(name) for file in files}
@@ -65,7 +65,9 @@ def _listed(store: Store, name: str, files: Sequence[DataFile], progress: Progre
             yield _fault(name, file, Wrong.CHANGED if file.key else Wrong.DAMAGED)
 
 
-def _read(store: Store, name: str, files: Sequence[DataFile], told: Callable[[int, int], None]) -> Iterator[Fault]:
+def _read(
+    store: Store, name: str, files: Sequence[DataFile], told: Callable[[int, int], None]
+) -> Iterator[ContentFault]:
     by_hash: dict[str, list[DataFile]] = {}
     for file in files:
         by_hash.setdefault(file.sha256, []).append(file)
@@ -104,5 +106,5 @@ def _shared_folder(keys: Collection[str]) -> str:
     return "/".join(name for name, _ in shared)
 
 
-def _fault(name: str, file: DataFile, wrong: Wrong) -> Fault:
-    return Fault(file.path, wrong, file.stored_in(name), file.sha256)
+def _fault(name: str, file: DataFile, wrong: Wrong) -> ContentFault:
+    return ContentFault(file.path, wrong, file.stored_in(name), file.sha256)

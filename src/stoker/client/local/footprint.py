@@ -1,4 +1,4 @@
-"""What Stoker has left on this computer, and its removal: only what bears a name that Stoker gives."""
+"""What Stoker has left on this computer, and its removal: only files with names that Stoker uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.client.settings import Settings
+from stoker.client.settings import ClientSettings
 from stoker.model.workspace.home import Home
 from stoker.stores.trees.clearing import clear
 
@@ -21,23 +21,23 @@ _REST = "settings, logs and the addresses of server and accounts"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One thing that is there, and all that it consists of."""
+class FootprintPart:
+    """One item, and all files that belong to it."""
 
     what: str
     places: tuple[Path, ...]
     size_bytes: int = 0
 
 
-def is_home(settings: Settings) -> bool:
-    """Whether Stoker has ever used the folder. Another one may have a `cache` or a `store` of somebody else's."""
+def is_home(settings: ClientSettings) -> bool:
+    """Whether Stoker has ever used the folder. Another folder may have a `cache` or a `store` of its own."""
     home = settings.home
     marks = (*home.root.glob(f"{home.database.name}*"), *_server(home), home.server_log, home.trees)
     return any(os.path.lexists(mark) for mark in marks)
 
 
-def parts(settings: Settings) -> list[Part]:
-    """Everything that would be removed, in the order in which it goes: what says that there were runs goes last."""
+def parts(settings: ClientSettings) -> list[FootprintPart]:
+    """Everything that would be removed, in order: the files that prove that there were runs go last."""
     home = settings.home
     named = {
         "the cache of datasets": (home.cache,),
@@ -46,7 +46,7 @@ def parts(settings: Settings) -> list[Part]:
         "the twin": (home.twin,),
         "Azurite": (home.azurite,),
         "runs, datasets and code in the store `folder`": (home.store,),
-        "packages that runs took along": (home.software,),
+        "packages cached for runs": (home.software,),
         "prices, packed agents and indexes": (home.prices, home.agents, home.trees, home.root / "ssh"),
         _REST: tuple(_small(home)),
         "the database": (*home.root.glob(f"{home.database.name}*"), *_server(home)),
@@ -55,7 +55,7 @@ def parts(settings: Settings) -> list[Part]:
     for what, places in named.items():
         there = tuple(dict.fromkeys(place for place in places if os.path.lexists(place)))
         if there:
-            found.append(Part(what, there, sum(_size(place) for place in there)))
+            found.append(FootprintPart(what, there, sum(_size(place) for place in there)))
     return found
 
 
@@ -69,18 +69,18 @@ def _server(home: Home) -> tuple[Path, ...]:
     return (*home.root.glob("server.json*"), home.socket, home.server_id, home.alive_lock, home.start_lock)
 
 
-def stays(settings: Settings) -> list[str]:
-    """What is not Stoker's, or may be shared with others: it is named, and left alone."""
+def stays(settings: ClientSettings) -> list[str]:
+    """What is not Stoker's, or may be shared: it is listed, and left alone."""
     home, known = settings.home, [place for part in parts(settings) for place in part.places]
     foreign = sorted(home.root / name for name in _names(home.root) if home.root / name not in known)
-    linked = [f"{place.resolve()}, which {place} leads to" for place in known if place.is_symlink()]
+    linked = [f"{place.resolve()}, the target of {place}" for place in known if place.is_symlink()]
     cache = settings.variable("STOKER_CACHE")
-    caches = [f"the cache of datasets in {cache}, named by STOKER_CACHE"] if cache else []
+    caches = [f"the cache of datasets in {cache} (STOKER_CACHE)"] if cache else []
     return [*map(str, foreign), *linked, *caches]
 
 
-def mounts(settings: Settings) -> list[str]:
-    """What is mounted below any of it, the inner ones first. What a link leads to stays, mounted or not."""
+def mounts(settings: ClientSettings) -> list[str]:
+    """What is mounted below any of it, the inner mounts first. The target of a link stays, mounted or not."""
     places = [place for part in parts(settings) for place in part.places if not place.is_symlink()]
     tops = [os.path.realpath(place) for place in places]
     try:
@@ -91,11 +91,11 @@ def mounts(settings: Settings) -> list[str]:
     return [one for one in reversed(mounted) if any(one == top or one.startswith(f"{top}/") for top in tops)]
 
 
-def remove(settings: Settings) -> list[str]:
-    """Removes all of it, and the folder itself if nothing else is in it. Twice is fine, and so is dying in between.
-    Returns what could not be removed, and why."""
+def remove(settings: ClientSettings) -> list[str]:
+    """Removes all of it, and the folder itself if it is empty then. May be repeated or interrupted. Returns what could
+    not be removed, and why."""
     failed = [f"{place} could not be unmounted" for place in mounts(settings) if not _unmount(place)]
-    if failed:  # what is mounted may be somebody's data
+    if failed:  # a mount may be somebody's data
         return failed
     for part in parts(settings):
         for place in part.places:
@@ -123,7 +123,7 @@ def _names(folder: Path) -> set[str]:
 
 
 def _size(place: Path) -> int:
-    """On the disk, without entering links or what is mounted."""
+    """On the disk, without following links or entering mounts."""
     seen: dict[tuple[int, int], int] = {}
     waiting = [os.fspath(place)]
     while waiting:

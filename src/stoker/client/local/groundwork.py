@@ -1,4 +1,4 @@
-"""Finding whoever lays the groundwork in a cloud: an entry point of the provider's. And the twin to rehearse it on."""
+"""Finds the set-up code of a provider, by entry point, and the twin to rehearse it on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from stoker.client.settings import Settings
+from stoker.client.settings import ClientSettings
 from stoker.errors import BadInput, NotFound
 from stoker.files.whole import write_whole
 from stoker.model.workspace.accountform import AccountForm
@@ -26,30 +26,30 @@ def find(name: str) -> Groundwork:
     for entry in entry_points(group=_GROUP, name=name):
         made: Groundwork = entry.load()()
         return made
-    raise NotFound(f"the provider `{name}` has nothing to set up", hint=f"there are {', '.join(names())}")
+    raise NotFound(f"provider `{name}` requires no set-up", hint=f"supported: {', '.join(names())}")
 
 
 def forms() -> dict[str, AccountForm]:
-    """What a hand-over may say of an account, by provider."""
+    """The fields of an account in a hand-over file, by provider."""
     return {name: find(name).form for name in names()}
 
 
-def rehearse(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
+def rehearse(settings: ClientSettings, say: Callable[[str], None]) -> dict[str, Any]:
     """The twin's address and login: it is up, and so is its Blob service."""
     from stoker.client.local import (
         rehearsal,
-        twin,  # who works in the cloud has no use for them
+        twin,  # needed only for a rehearsal
     )
 
-    told, _ = twin.up(settings, twin.Wanted(blob=True))
+    told, _ = twin.up(settings, twin.TwinOptions(blob=True))
     rehearsal.blob(told, settings, say)
     return told
 
 
 def check_writable(path: Path, workspace: str) -> None:
-    """Before anything is made: a file that is no hand-over of this workspace is not overwritten."""
+    """Before anything is created: a file that is not a hand-over of this workspace is not overwritten."""
     if not path.parent.is_dir():
-        raise BadInput(f"there is no folder {path.parent}", hint=f"mkdir -p {path.parent}")
+        raise BadInput(f"folder {path.parent} not found", hint=f"mkdir -p {path.parent}")
     if not path.exists():
         return
     try:
@@ -57,12 +57,12 @@ def check_writable(path: Path, workspace: str) -> None:
     except (BadInput, OSError, ValueError):
         known = ""
     if known != workspace:
-        what = f"is of the workspace {known}" if known else "is something else"
-        raise BadInput(f"{path} would be overwritten, and {what}", hint="name another file with --out")
+        what = f"it belongs to workspace {known}" if known else "it is not a hand-over file"
+        raise BadInput(f"{path} exists, and {what}", hint="choose another file with --out")
 
 
 def write(handover: Handover, path: Path) -> bool:
-    """Whole or not at all. False: it was there, with the same words."""
+    """Written atomically. False: it existed, with the same content."""
     text = handover.to_text()
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False

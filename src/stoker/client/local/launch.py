@@ -1,4 +1,4 @@
-"""Finding this computer's server, starting it where none runs, and stopping it."""
+"""Finds this computer's server, starts it if none runs, and stops it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stoker import __version__
-from stoker.client.api.connection import Address, Connection
+from stoker.client.api.connection import Connection, ServerAddress
 from stoker.client.api.http import UNIX
-from stoker.client.settings import Settings
+from stoker.client.settings import ClientSettings
 from stoker.errors import BadInput, Denied, HomeUnusable, ServerUnavailable, StokerError
 from stoker.files import lock
 from stoker.model.workspace.home import Home
@@ -23,21 +23,21 @@ from stoker.model.workspace.home import Home
 if TYPE_CHECKING:
     import subprocess
 
-_START_S = 20.0
+_START_S = 50.0  # one that is alive is waited for: on a busy computer its imports alone can take 20 s
 _STOP_S = 10.0
-_TURN_S = 60.0  # waiting for others that are starting a server at the same time
+_TURN_S = 60.0  # to wait for other commands that start a server at the same time
 _OTHER_S = 5.0
 _PAUSE_S = 0.01
 
-# Servers this process has started: kept so that one that ends can be reaped, and is not taken for alive.
+# Servers started by this process: kept so that one that ends is reaped, and does not count as alive.
 _children: list[subprocess.Popen[bytes]] = []
 
 
-def connect(settings: Settings, *, start: bool = True) -> Connection:
-    """A connection to the server named in the settings, or to this computer's own, started if need be.
+def connect(settings: ClientSettings, *, start: bool = True) -> Connection:
+    """A connection to the server of the settings, or to this computer's own, started if necessary.
 
-    Makes no request where an address is known: the first real one finds out whether a server is there. With
-    `start` off, a missing server is ServerUnavailable.
+    Sends no request if an address is known: the first real one finds out whether a server responds. With `start` off,
+    a missing server is ServerUnavailable.
     """
     if not settings.local:
         return Connection(_named(settings))
@@ -50,15 +50,15 @@ def connect(settings: Settings, *, start: bool = True) -> Connection:
     return Connection(address or _started(settings), reconnect=partial(_started, settings))
 
 
-def find(home: Home) -> Address | None:
-    """The address a server has left; it may be gone by now. Where others may write to the home, what is found there is
-    not believed: the next server closes it first."""
+def find(home: Home) -> ServerAddress | None:
+    """The address that a server has left; it may be gone by now. If others can write to the home, the address is not
+    trusted: the next server closes the home first."""
     try:
         if not _is_own(home):
             return None
         told = json.loads(home.address.read_bytes())
         port = str(told.get("http", ""))
-        return Address(UNIX + str(home.socket), str(told["token"]), int(told["pid"]), str(told["version"]), port)
+        return ServerAddress(UNIX + str(home.socket), str(told["token"]), int(told["pid"]), str(told["version"]), port)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -67,11 +67,11 @@ def find(home: Home) -> Address | None:
         return None
 
 
-def stop(settings: Settings) -> bool:
-    """Ends this computer's server and returns once it is gone; runs go on. False: none was running."""
+def stop(settings: ClientSettings) -> bool:
+    """Ends this computer's server and returns once it is gone; runs continue. False: none was running."""
     if not settings.local:
         raise BadInput(
-            f"the server at {settings.server} is not this computer's own", hint="unset STOKER_SERVER to mean your own"
+            f"the server at {settings.server} is not this computer's own", hint="unset STOKER_SERVER to use your own"
         )
     if not settings.home.alive_lock.exists():
         return False
@@ -80,30 +80,28 @@ def stop(settings: Settings) -> bool:
 
 
 @contextmanager
-def stopped(settings: Settings) -> Iterator[None]:
-    """This computer's server has ended, and nobody starts another one as long as this lasts."""
+def stopped(settings: ClientSettings) -> Iterator[None]:
+    """This computer's server has ended, and no other can start during this."""
     with _turn(settings.home):
         _stop(settings.home)
         yield
 
 
-def status(settings: Settings) -> dict[str, Any] | None:
-    """What the server says of itself (version, pid, home, started_at, url), or None where none answers."""
+def status(settings: ClientSettings) -> dict[str, Any] | None:
+    """The server's information (version, pid, home, started_at, url), or None if none responds."""
     address = find(settings.home) if settings.local else _named(settings)
     return _health(address) if address else None
 
 
-def _named(settings: Settings) -> Address:
-    address = Address(settings.server, settings.token)
+def _named(settings: ClientSettings) -> ServerAddress:
+    address = ServerAddress(settings.server, settings.token)
     if not settings.token and not address.proves_itself:
-        raise Denied(
-            f"the server at {settings.server} cannot be told from others without its token", hint="set STOKER_TOKEN"
-        )
+        raise Denied(f"the server at {settings.server} cannot be verified without its token", hint="set STOKER_TOKEN")
     return address
 
 
 def _is_own(home: Home) -> bool:
-    """Nobody else can have written to it. Raises HomeUnusable where it belongs to somebody else."""
+    """No other user can have written to it. Raises HomeUnusable if it belongs to another user."""
     if os.name == "nt":
         return True
     seen = home.root.stat()
@@ -115,15 +113,15 @@ def _is_own(home: Home) -> bool:
     return not seen.st_mode & 0o022
 
 
-def _found(home: Home) -> Address:
+def _found(home: Home) -> ServerAddress:
     address = find(home)
     if address is None:
         raise ServerUnavailable("no server is running on this computer", hint="start one with `stoker server start`")
     return address
 
 
-def _started(settings: Settings) -> Address:
-    """The address of a server that answers. Whoever comes first starts it; the others find it."""
+def _started(settings: ClientSettings) -> ServerAddress:
+    """The address of a server that responds. The first command starts it; the others find it."""
     with _turn(settings.home):
         address = find(settings.home)
         if address and _health(address):
@@ -133,18 +131,18 @@ def _started(settings: Settings) -> Address:
 
 @contextmanager
 def _turn(home: Home) -> Iterator[None]:
-    """Starting and stopping are done by one process at a time."""
+    """Only one process at a time starts or stops a server."""
     try:
         home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         with lock.held(home.start_lock, _TURN_S):
             yield
     except TimeoutError:
-        raise ServerUnavailable("another command has been starting a server for a minute, without success") from None
+        raise ServerUnavailable("another command has tried to start the server for a minute, without success") from None
     except OSError as error:
         raise _unusable(home, error) from error
 
 
-def _start(settings: Settings) -> Address:
+def _start(settings: ClientSettings) -> ServerAddress:
     home = settings.home
     with home.server_log.open("ab") as log:
         said_before = log.tell()
@@ -152,20 +150,20 @@ def _start(settings: Settings) -> Address:
     _children.append(child)
     give_up = time.monotonic() + _START_S
     while time.monotonic() < give_up:
-        ended = child.poll() is not None  # asked before looking: its last words must not be missed
+        ended = child.poll() is not None  # checked first, so that its last output is not missed
         address = find(home)
         if address and _health(address):
             return address
         if ended and not lock.is_held(home.alive_lock):
             raise _could_not(home, said_before, f"it ended with exit code {child.returncode}")
-        if ended:  # somebody started another one by hand at the same moment: it will tell its address soon
+        if ended:  # another one was started at the same time: it publishes its address soon
             give_up = min(give_up, time.monotonic() + _OTHER_S)
         time.sleep(_PAUSE_S)
-    raise _could_not(home, said_before, f"it did not answer within {_START_S:.0f} s")
+    raise _could_not(home, said_before, f"it did not respond within {_START_S:.0f} s")
 
 
-def _spawn(settings: Settings, log: int) -> subprocess.Popen[bytes]:
-    import subprocess  # 12 ms, and only the first command of the day starts a server
+def _spawn(settings: ClientSettings, log: int) -> subprocess.Popen[bytes]:
+    import subprocess  # 12 ms, and needed only to start a server
 
     detached: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
@@ -181,7 +179,7 @@ def _spawn(settings: Settings, log: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _health(address: Address) -> dict[str, Any] | None:
+def _health(address: ServerAddress) -> dict[str, Any] | None:
     connection = Connection(address)
     try:
         told = connection.get("/v1/health", timeout_s=5.0)
@@ -204,7 +202,7 @@ def _stop(home: Home) -> bool:
         os.kill(address.pid, signal.SIGTERM)
     if not _gone(home):
         raise ServerUnavailable(
-            f"the server (pid {address.pid}) does not end", hint=f"end it with `kill -9 {address.pid}`"
+            f"the server (pid {address.pid}) does not exit", hint=f"kill it with `kill -9 {address.pid}`"
         )
     return True
 
@@ -221,15 +219,15 @@ def _gone(home: Home) -> bool:
 
 
 def _stop_older(home: Home) -> None:
-    """Looks again once it is our turn: somebody else may have replaced it already."""
+    """Checks again with the lock: another command may have replaced it already."""
     with _turn(home):
         address = find(home)
         if address and _older(address):
             _stop(home)
 
 
-def _older(address: Address) -> bool:
-    """A newer server is left alone: its database could not be read by the one this client would start."""
+def _older(address: ServerAddress) -> bool:
+    """A newer server is left alone: an older one could not read its database."""
     try:
         theirs, ours = ([int(part) for part in version.split(".")] for version in (address.version, __version__))
         return theirs < ours
@@ -240,12 +238,12 @@ def _older(address: Address) -> bool:
 def _could_not(home: Home, said_before: int, how: str) -> ServerUnavailable:
     message, hint = _last_words(home, said_before)
     return ServerUnavailable(
-        f"the server could not start: {message or how}", hint=hint or f"its log is {home.server_log}"
+        f"the server could not start: {message or how}", hint=hint or f"see its log: {home.server_log}"
     )
 
 
 def _last_words(home: Home, said_before: int) -> tuple[str, str]:
-    """The `error:` and `hint:` lines the server ended with; failing those, its last line."""
+    """The `error:` and `hint:` lines at the end of the server's log; without those, its last line."""
     try:
         with home.server_log.open("rb") as log:
             log.seek(max(said_before, os.fstat(log.fileno()).st_size - 20_000))

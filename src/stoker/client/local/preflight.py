@@ -1,4 +1,4 @@
-"""Whether a run in a cloud could start: its own checks, and those of the store that its machines would use."""
+"""Whether a run in a cloud could start: the provider's checks, and those of the store that its machines would use."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from stoker.client.api.client import Client
 from stoker.client.api.stores import Stores
 from stoker.client.local import groundwork
 from stoker.client.local.proving import Proof
-from stoker.client.settings import Settings
+from stoker.client.settings import ClientSettings
 from stoker.client.submit import jobfile
 from stoker.errors import BadInput, StokerError
 from stoker.model.job.job import Job
 from stoker.model.node.node import Need
 from stoker.model.run.run import Event
-from stoker.model.workspace.finding import Finding, Verdict, failed
-from stoker.model.workspace.groundwork import Asked
+from stoker.model.workspace.finding import CheckResult, Finding, failed
+from stoker.model.workspace.groundwork import GivenOptions
 from stoker.model.workspace.store import FOLDER, KnownStore, is_twin, original
 
 Say = Callable[[str], None]
 
 
-def asked_of(cloud: str, settings: Settings, say: Say) -> Asked:
-    """The account that runs there use. A twin is brought up if need be."""
+def asked_of(cloud: str, settings: ClientSettings, say: Say) -> GivenOptions:
+    """The account that runs there use. A twin is started if necessary."""
     twin = groundwork.rehearse(settings, say) if is_twin(cloud) else None
-    return Asked({}, twin=twin, folder=settings.home.root)
+    return GivenOptions({}, twin=twin, folder=settings.home.root)
 
 
 @contextmanager
-def recorded(cloud: str, settings: Settings, file: Path | None) -> Iterator[None]:
-    """What is asked of the cloud meanwhile goes to the file, without secrets; None: nothing is written."""
+def recorded(cloud: str, settings: ClientSettings, file: Path | None) -> Iterator[None]:
+    """Requests to the cloud meanwhile are recorded to the file, without secrets; None: nothing is written."""
     if file is None:
         yield
         return
     if not file.absolute().parent.is_dir():
         raise BadInput(f"the folder of {file} does not exist", hint=f"mkdir -p {file.parent}")
-    with groundwork.find(original(cloud)).recording(Asked({}, folder=settings.home.root), file):
+    with groundwork.find(original(cloud)).recording(GivenOptions({}, folder=settings.home.root), file):
         yield
 
 
-def findings(cloud: str, settings: Settings, needs: tuple[Need, ...], say: Say) -> Iterator[Finding]:
+def findings(cloud: str, settings: ClientSettings, needs: tuple[Need, ...], say: Say) -> Iterator[Finding]:
     """One at a time: some of them take a cloud several seconds."""
     found = groundwork.find(original(cloud))
     asked = asked_of(cloud, settings, say)
@@ -52,14 +52,14 @@ def findings(cloud: str, settings: Settings, needs: tuple[Need, ...], say: Say) 
     yield from _store(cloud, settings, say)
 
 
-def proof(cloud: str, settings: Settings, spend: Decimal, say: Say) -> Proof:
-    """The proof that costs something, once everything else is right."""
+def proof(cloud: str, settings: ClientSettings, spend: Decimal, say: Say) -> Proof:
+    """The proof that costs money, once all checks pass."""
     found, asked = groundwork.find(original(cloud)), asked_of(cloud, settings, say)
     return Proof(Client.connect(settings), cloud, spend, lambda key: found.drill(asked, key), say)
 
 
 def needs_of(folder: Path) -> tuple[tuple[Need, ...], str]:
-    """What a run needs, spot first, and what says so: the job file of the folder, where there is one."""
+    """What a run needs, spot first, and where that is defined: the job file of the folder, if there is one."""
     path = folder / "stoker.yaml"
     if not path.is_file():
         return (Need(spot=True), Need()), ""
@@ -80,42 +80,44 @@ def needs_for(job: Job) -> tuple[Need, ...]:
     )
 
 
-def _store(cloud: str, settings: Settings, say: Say) -> Iterator[Finding]:
+def _store(cloud: str, settings: ClientSettings, say: Say) -> Iterator[Finding]:
     try:
         client = Client.connect(settings)
         stores = Stores(client.connection)
         known = _used(cloud, settings, client, stores, say)
         if known.name == FOLDER:
             advice = "stoker store add blob az://ACCOUNT/CONTAINER --use"
-            yield Finding("store", Verdict.FAIL, f"{known.url} is a folder: machines cannot reach it", advice)
+            yield Finding(
+                "store", CheckResult.FAIL, f"{known.url} is a folder: machines in a cloud cannot reach it", advice
+            )
             return
         found = stores.check(known.name)
     except StokerError as error:
-        yield Finding("store", Verdict.FAIL, error.message, error.hint)
+        yield Finding("store", CheckResult.FAIL, error.message, error.hint)
         return
-    bad = [one for one in found if one.verdict is not Verdict.OK]
+    bad = [one for one in found if one.verdict is not CheckResult.OK]
     if not bad:
         reach = next((one.found for one in found if one.name == "reach"), "")
-        yield Finding("store", Verdict.OK, f"{known.name} at {known.url}: {reach}; nodes get tokens of their own")
+        yield Finding("store", CheckResult.OK, f"{known.name} at {known.url}: {reach}; each node gets its own token")
     for one in bad:
         yield Finding(f"store {one.name}", one.verdict, one.found, one.advice)
 
 
-def _used(cloud: str, settings: Settings, client: Client, stores: Stores, say: Say) -> KnownStore:
+def _used(cloud: str, settings: ClientSettings, client: Client, stores: Stores, say: Say) -> KnownStore:
     name = ""
     if is_twin(cloud):
         from stoker.client.local import (
             rehearsal,
-            twin,  # who works in the cloud has no use for them
+            twin,  # needed only for a rehearsal
         )
 
-        told, _ = twin.up(settings, twin.Wanted(blob=True))
+        told, _ = twin.up(settings, twin.TwinOptions(blob=True))
         name = rehearsal.store(told, settings, client.connection, say)
     every = stores.all()
     return next((one for one in every if (one.name == name if name else one.workspace)), every[0])
 
 
-# The report of a preflight and its proof as Markdown, to send to a colleague: no secrets, and no ids. Pure.
+# The report of a preflight and its proof as Markdown, to share with colleagues: without secrets and ids. Pure.
 
 _GUID = re.compile(r"\b([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE)
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -125,7 +127,7 @@ _TOKEN = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*|(?i:\bsig=)[^&\s]+")
 def markdown(
     cloud: str, version: str, at: datetime, findings: Sequence[Finding], events: Sequence[Event] = (), home: str = ""
 ) -> str:
-    """`home` is a path of this computer that nobody else needs to see."""
+    """`home` is a local path that is removed from the report."""
     verdict = "a run could **not** start" if failed(findings) else "runs can start"
     lines = [
         f"# Stoker {version} on `{cloud}`: {verdict}",

@@ -1,6 +1,6 @@
 """A proof on the real cloud: a tiny run on the cheapest spot machine, evicted by the cloud itself, resumed and removed.
 
-It is an ordinary run of an ordinary job, with a budget: whatever happens, it costs no more than that.
+It is an ordinary run of an ordinary job, with a budget that limits its cost in any case.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from decimal import Decimal
 from pathlib import Path
 
 from stoker.client.api.client import Client
-from stoker.client.api.handle import Run
+from stoker.client.api.handle import RunHandle
 from stoker.client.api.leftovers import Nodes
 from stoker.client.report.spelling import usd
 from stoker.errors import StokerError
 from stoker.model.job.job import Environment, Fallback, Job, Packages, Spot
 from stoker.model.run.receipt import Receipt
 from stoker.model.run.run import Attempt, AttemptState, Event, RunState
-from stoker.model.workspace.finding import Finding, Verdict
+from stoker.model.workspace.finding import CheckResult, Finding
 
-Drill = Callable[[str], str]  # evicts the machine of a node, from the cloud's side, and tells what will restore it
+Drill = Callable[[str], str]  # evicts the machine of a node in the cloud, and returns what will restore it
 
 NAME = "doctor"
-BOOT_S, EVICTION_S, RESUME_S = 900.0, 2400.0, 1200.0  # Azure evicts within half an hour of being asked to
+BOOT_S, EVICTION_S, RESUME_S = 900.0, 2400.0, 1200.0  # Azure evicts within half an hour of a request
 _TIME_LIMIT_S = 4500.0
 _GONE_S = 600.0
 _FIRST_STEPS, _LOOK_S = 3, 1.0
 
-# Works until it has been interrupted once, then for a few steps more. It knows nothing of Stoker but its folders.
+# Works until it has been interrupted once, then for a few more steps. It knows only Stoker's folders.
 _SCRIPT = """\
 import json, os, time
 from pathlib import Path
@@ -52,7 +52,7 @@ Path(os.environ["STOKER_OUTPUTS"], "steps.txt").write_text(str(step))
 
 
 def proof_job(cloud: str, spend: Decimal) -> Job:
-    """With the machine's own Python: what an installation takes is not what is measured."""
+    """With the machine's own Python: the time of an installation is not measured."""
     return Job(
         name=NAME,
         run="python3 heart.py",
@@ -66,7 +66,7 @@ def proof_job(cloud: str, spend: Decimal) -> Job:
 
 @dataclass
 class Proof:
-    """`tell` hears how far it is. `events` are the run's timeline, once it has ended."""
+    """`tell` receives progress messages. `events` are the run's timeline, once it has ended."""
 
     client: Client
     cloud: str
@@ -76,13 +76,13 @@ class Proof:
     events: tuple[Event, ...] = ()
 
     def findings(self) -> Iterator[Finding]:
-        """Each step as it is seen. Whatever happens, the run has ended and its machine is released at the end."""
+        """Each step as it is observed. In any case the run has ended and its machine is released at the end."""
         with tempfile.TemporaryDirectory(prefix="stoker-doctor-") as folder:
             Path(folder, "heart.py").write_text(_SCRIPT, encoding="utf-8")
             try:
                 run = self.client.submit(proof_job(self.cloud, self.spend), folder, say=self.tell)
             except StokerError as error:
-                yield Finding("machine", Verdict.FAIL, error.message, error.hint)
+                yield Finding("machine", CheckResult.FAIL, error.message, error.hint)
                 return
             try:
                 yield from self._story(run)
@@ -90,37 +90,37 @@ class Proof:
                 self._end(run)
             yield from self._account(run)
 
-    def _story(self, run: Run) -> Iterator[Finding]:
+    def _story(self, run: RunHandle) -> Iterator[Finding]:
         self.tell(f"{run.name}: waiting for a spot machine")
         first = self._until(run, _at_work, BOOT_S)
         if first is None:
-            yield Finding("machine", Verdict.FAIL, _why(run, f"no machine was at work after {BOOT_S:.0f} s"))
+            yield Finding("machine", CheckResult.FAIL, _why(run, f"no machine was running after {BOOT_S:.0f} s"))
             return
         yield _booted(first)
         try:
             restoring = self.drill(first.key)
         except StokerError as error:
-            yield Finding("eviction", Verdict.FAIL, error.message, error.hint)
+            yield Finding("eviction", CheckResult.FAIL, error.message, error.hint)
             return
         asked, self_restoring = time.monotonic(), restoring or "no scale set: the server starts the next machine"
-        yield Finding("restore policy", Verdict.OK, self_restoring)
-        self.tell(f"{run.name}: waiting for the eviction, which Azure may take 30 minutes for")
+        yield Finding("restore policy", CheckResult.OK, self_restoring)
+        self.tell(f"{run.name}: waiting for the eviction; Azure may take 30 minutes")
         evicted = self._until(run, _evicted, EVICTION_S)
         if evicted is None:
-            yield Finding("eviction", Verdict.FAIL, _why(run, f"it did not come within {EVICTION_S:.0f} s"))
+            yield Finding("eviction", CheckResult.FAIL, _why(run, f"not evicted within {EVICTION_S:.0f} s"))
             return
         yield _taken(evicted, time.monotonic() - asked)
-        self.tell(f"{run.name}: waiting for it to resume and end")
+        self.tell(f"{run.name}: waiting for it to resume and finish")
         resumed = self._until(run, _resumed, RESUME_S)
         if resumed is None:
-            yield Finding("resume", Verdict.FAIL, _why(run, f"it did not resume within {RESUME_S:.0f} s"))
+            yield Finding("resume", CheckResult.FAIL, _why(run, f"it did not resume within {RESUME_S:.0f} s"))
             return
         yield _went_on(evicted, resumed)
         run.wait(RESUME_S)
         ended = run.state is RunState.SUCCEEDED
-        yield Finding("end", Verdict.OK if ended else Verdict.FAIL, _why(run, f"the run has {run.state}"))
+        yield Finding("end", CheckResult.OK if ended else CheckResult.FAIL, _why(run, f"the run has {run.state}"))
 
-    def _until(self, run: Run, found: Callable[[Run], Attempt | None], within_s: float) -> Attempt | None:
+    def _until(self, run: RunHandle, found: Callable[[RunHandle], Attempt | None], within_s: float) -> Attempt | None:
         give_up = time.monotonic() + within_s
         while time.monotonic() < give_up:
             attempt = found(run.refresh())
@@ -129,32 +129,32 @@ class Proof:
             time.sleep(_LOOK_S)
         return None
 
-    def _end(self, run: Run) -> None:
+    def _end(self, run: RunHandle) -> None:
         with suppress(StokerError):
             if not run.refresh().state.ended:
                 run.cancel()
             run.wait(RESUME_S)
 
-    def _account(self, run: Run) -> Iterator[Finding]:
+    def _account(self, run: RunHandle) -> Iterator[Finding]:
         receipt = self._settled(run)
         self.events = tuple(run.events())
         if receipt.taken and receipt.taken[0].steps_lost is not None:
             taken = receipt.taken[0]
             done = f"{taken.steps_lost:g} of {taken.step:g} steps were repeated"
-            yield Finding("lost work", Verdict.OK, done)
+            yield Finding("lost work", CheckResult.OK, done)
         within = receipt.usd <= self.spend
         cost = f"{usd(receipt.usd)} of at most {usd(self.spend)}"
-        yield Finding("cost", Verdict.OK if within else Verdict.FAIL, cost)
+        yield Finding("cost", CheckResult.OK if within else CheckResult.FAIL, cost)
         left = list(receipt.left or ())
         left += [one.key for one in Nodes(self.client.connection).all() if one.key.startswith(run.facts.id)]
         if not left and receipt.final:
-            yield Finding("left", Verdict.OK, "0 resources, $0.00/h: the cloud was asked after the end")
+            yield Finding("left", CheckResult.OK, "0 resources, $0.00/h, as listed by the cloud after the end")
         else:
-            what = ", ".join(left) or "not every machine has been seen gone"
-            yield Finding("left", Verdict.FAIL, what, "stoker cleanup")
+            what = ", ".join(left) or "not every machine is confirmed as removed"
+            yield Finding("left", CheckResult.FAIL, what, "stoker cleanup")
 
-    def _settled(self, run: Run) -> Receipt:
-        """Once everything of the run was seen gone: clouds delete slowly."""
+    def _settled(self, run: RunHandle) -> Receipt:
+        """Until every resource of the run is confirmed as removed: clouds delete slowly."""
         self.tell(f"{run.name}: waiting until nothing of it is left")
         give_up = time.monotonic() + _GONE_S
         receipt = run.receipt(look=True)
@@ -164,7 +164,7 @@ class Proof:
         return receipt
 
 
-def _at_work(run: Run) -> Attempt | None:
+def _at_work(run: RunHandle) -> Attempt | None:
     """The first attempt, once its script has done a few steps: then there is something to lose."""
     attempt = run.facts.attempt
     alive = run.facts.metrics.get("alive")
@@ -172,12 +172,12 @@ def _at_work(run: Run) -> Attempt | None:
     return attempt if attempt and attempt.state is AttemptState.RUNNING and steps >= _FIRST_STEPS else None
 
 
-def _evicted(run: Run) -> Attempt | None:
+def _evicted(run: RunHandle) -> Attempt | None:
     gone = (AttemptState.EVICTED, AttemptState.LOST)
     return next((one for one in run.facts.attempts if one.state in gone and one.started_at), None)
 
 
-def _resumed(run: Run) -> Attempt | None:
+def _resumed(run: RunHandle) -> Attempt | None:
     later = [one for one in run.facts.attempts if one.started_at is not None]
     return later[-1] if len(later) > 1 else None
 
@@ -186,16 +186,16 @@ def _booted(attempt: Attempt) -> Finding:
     offer = attempt.offer
     what = f"{offer.size} in {offer.place}, {usd(offer.usd_per_hour)}/h" if offer else "a machine"
     took = _between(attempt.asked_at, attempt.started_at)
-    return Finding("machine", Verdict.OK, f"{what}; {took} from request to script")
+    return Finding("machine", CheckResult.OK, f"{what}; {took} from request to script start")
 
 
 def _taken(attempt: Attempt, waited_s: float) -> Finding:
-    after = f"{waited_s:.0f} s after it was asked for"
+    after = f"{waited_s:.0f} s after the request"
     if attempt.notice is None:
-        advice = "without a notice, what was done since the last checkpoint is repeated"
-        return Finding("eviction", Verdict.WARN, f"it came {after}, without a notice", advice)
+        advice = "without a notice, the work since the last checkpoint is repeated"
+        return Finding("eviction", CheckResult.WARN, f"evicted {after}, without notice", advice)
     notice_s = (attempt.notice.deadline - attempt.notice.at).total_seconds()
-    return Finding("eviction", Verdict.OK, f"it came {after}, with {notice_s:.1f} s notice")
+    return Finding("eviction", CheckResult.OK, f"evicted {after}, with {notice_s:.1f} s notice")
 
 
 def _went_on(evicted: Attempt, resumed: Attempt) -> Finding:
@@ -203,12 +203,12 @@ def _went_on(evicted: Attempt, resumed: Attempt) -> Finding:
     offer = resumed.offer
     where = f" on {offer.size} in {offer.place}" if offer else ""
     how = "restored by the cloud" if resumed.key == evicted.key else "started by the server"
-    return Finding("resume", Verdict.OK, f"{took} from eviction to script{where}, {how}")
+    return Finding("resume", CheckResult.OK, f"{took} from eviction to script start{where}, {how}")
 
 
 def _between(start: datetime | None, end: datetime | None) -> str:
     return f"{(end - start).total_seconds():.1f} s" if start and end else "an unknown time"
 
 
-def _why(run: Run, text: str) -> str:
+def _why(run: RunHandle, text: str) -> str:
     return f"{text}: {run.facts.reason}" if run.facts.reason else text

@@ -1,5 +1,5 @@
-"""A run on the twin instead of the cloud: whoever submits one brings the twin up first, and keeps the run in the twin's
-own store."""
+"""A run on the twin instead of the cloud: the client starts the twin first, and uses the twin's own store for the
+run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stoker.client.api.connection import Connection
 from stoker.client.api.stores import Stores
 from stoker.client.local import twin, twinorders
 from stoker.client.local.twinorders import Told
-from stoker.client.settings import Settings
+from stoker.client.settings import ClientSettings
 from stoker.errors import AzuriteMissing, BadInput, StokerError, TwinFailed
 from stoker.model.workspace.home import Home
 from stoker.model.workspace.store import is_twin, original
@@ -26,42 +26,42 @@ STORE = "twin"
 Say = Callable[[str], None]
 
 
-def begin(on: str, settings: Settings) -> None:
-    """Has the twin started beside whatever else is to be done first. What goes wrong is told by `stage`."""
+def begin(on: str, settings: ClientSettings) -> None:
+    """Starts the twin in parallel with other work. `stage` reports failures."""
     _check(on, settings)
 
     def start() -> None:
         with suppress(StokerError, OSError):
-            twinorders.blob(twin.up(settings, twin.Wanted(blob=True))[0])
+            twinorders.blob(twin.up(settings, twin.TwinOptions(blob=True))[0])
 
     if not _is_ready(settings):
         threading.Thread(target=start, name="twin", daemon=True).start()
 
 
-def stage(on: str, settings: Settings, connection: Connection, say: Say) -> str:
-    """The twin is up, its Blob service answers, and the server knows that as a store, whose name this is."""
+def stage(on: str, settings: ClientSettings, connection: Connection, say: Say) -> str:
+    """The twin is up, its Blob service responds, and the server has it as a store, whose name is returned."""
     _check(on, settings)
     if not _is_ready(settings):
-        say("starting the twin: a cloud on this computer")
-    told, _ = twin.up(settings, twin.Wanted(blob=True))
+        say("starting the twin, a simulated cloud on this computer")
+    told, _ = twin.up(settings, twin.TwinOptions(blob=True))
     return store(told, settings, connection, say)
 
 
-def store(told: Told, settings: Settings, connection: Connection, say: Say) -> str:
-    """The name of the store that the twin's Blob service is, which is installed, started and made known if need be."""
+def store(told: Told, settings: ClientSettings, connection: Connection, say: Say) -> str:
+    """The name of the store of the twin's Blob service, which is installed, started and registered if necessary."""
     place = blob(told, settings, say)
     stores = Stores(connection)
     before = next((one.url for one in stores.all() if one.name == STORE), "")
     if before != place["url"]:
-        # A twin that was told to forget has another place now. A store of this name that is not its own stays.
+        # After `twin down --forget` it has another address. A store of this name that is not its own stays.
         moved_from = before if f"/{place['account']}/" in before else ""
         key = {"key": place["key"]}
         stores.add(STORE, place["url"], "account-key", key, check=False, moved_from=moved_from)
     return STORE
 
 
-def blob(told: Told, settings: Settings, say: Say) -> dict[str, str]:
-    """Where the twin's Blob service is. It is installed and started if need be."""
+def blob(told: Told, settings: ClientSettings, say: Say) -> dict[str, str]:
+    """The address of the twin's Blob service, which is installed and started if necessary."""
     if place := told.get("blob"):
         return dict(place)
     try:
@@ -71,11 +71,11 @@ def blob(told: Told, settings: Settings, say: Say) -> dict[str, str]:
         return twinorders.blob(told)
 
 
-def _is_ready(settings: Settings) -> bool:
+def _is_ready(settings: ClientSettings) -> bool:
     return bool((twin.find(settings) or {}).get("blob"))
 
 
-def _check(on: str, settings: Settings) -> None:
+def _check(on: str, settings: ClientSettings) -> None:
     if not settings.local:
         raise BadInput(
             f"the server at {settings.server} cannot reach a twin on this computer", hint="unset STOKER_SERVER"
@@ -87,7 +87,7 @@ def _check(on: str, settings: Settings) -> None:
         raise BadInput(f"`{original(on)}` has no twin", hint=hint)
 
 
-# Installing Azurite, the Blob service of the twin, where this computer has none: once, with npm.
+# Installs Azurite, the Blob service of the twin, if it is missing: once, with npm.
 
 VERSION = "3.35.0"
 _INSTALL_S = 900.0
@@ -95,14 +95,14 @@ SAY_EVERY_S = 5.0
 
 
 def install(home: Home, say: Callable[[str], None]) -> None:
-    """Into Stoker's own folder. Twice is fine."""
+    """Into Stoker's own folder. May be repeated."""
     npm = shutil.which("npm")
     if npm is None:
         raise AzuriteMissing(
-            "the twin keeps blobs with Azurite, which needs Node.js and npm, and there is no `npm`",
+            "the twin's Blob service, Azurite, requires Node.js and npm, but `npm` was not found",
             hint="apt-get install nodejs npm",
         )
-    say(f"installing Azurite {VERSION}, the twin's Blob service, into {home.azurite}: once, for about a minute")
+    say(f"installing Azurite {VERSION}, the twin's Blob service, into {home.azurite}; this takes about a minute, once")
     home.azurite.mkdir(mode=0o700, parents=True, exist_ok=True)
     manners = ["--no-audit", "--no-fund", "--omit=dev", "--loglevel=error"]
     words = [npm, "install", "--prefix", str(home.azurite), *manners, f"azurite@{VERSION}"]
@@ -113,11 +113,11 @@ def install(home: Home, say: Callable[[str], None]) -> None:
     if code:
         last = (said.strip().splitlines() or ["npm gave no reason"])[-1]
         raise TwinFailed(f"Azurite could not be installed: {last}", hint=" ".join(words))
-    say("Azurite is installed")
+    say("installed Azurite")
 
 
 def _watched(words: Sequence[str], folder: Path, say: Callable[[str], None]) -> tuple[int, str]:
-    """The exit code of npm, which is silent as it works, and what it says of a failure."""
+    """npm's exit code, and its error output; it prints nothing during its work."""
     begun = time.monotonic()
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(words, text=True, **pipes) as npm:  # type: ignore[call-overload]  # pipes are as they should
@@ -137,6 +137,6 @@ def _watched(words: Sequence[str], folder: Path, say: Callable[[str], None]) -> 
 def _size_bytes(folder: Path) -> int:
     total = 0
     for one in folder.rglob("*"):
-        with suppress(OSError):  # npm moves files as it works
+        with suppress(OSError):  # npm moves files meanwhile
             total += one.lstat().st_size
     return total

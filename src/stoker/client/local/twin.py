@@ -1,4 +1,4 @@
-"""Starting, finding and stopping the twin: the simulated cloud of this computer."""
+"""Starts, finds and stops the twin: the simulated cloud of this computer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker.client.local import twinorders
-from stoker.client.settings import Settings
+from stoker.client.settings import ClientSettings
 from stoker.errors import Conflict, TwinFailed
 from stoker.files import lock
 from stoker.model.run.run import Run
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 _START_S = 30.0
 _STOP_S = 30.0
-_TURN_S = 60.0  # waiting for others that are starting it at the same time
+_TURN_S = 60.0  # to wait for other commands that start it at the same time
 _PAUSE_S = 0.02
 
-_children: list[subprocess.Popen[bytes]] = []  # kept so that one that ends can be reaped
+_children: list[subprocess.Popen[bytes]] = []  # kept so that ended ones are reaped
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a twin is started with. None and empty leave it as it was."""
+class TwinOptions:
+    """The options of a twin's start. None and empty leave a setting unchanged."""
 
     seed: int | None = None
     weather: str = ""
     speed: float = 1.0
     port: int = 0
     plain: bool = False  # no namespaces
-    blob: bool = False  # its Blob service, too
+    blob: bool = False  # with its Blob service
 
     def variables(self) -> dict[str, str]:
         given = {
@@ -54,8 +54,8 @@ class Wanted:
         return {name: value for name, value in given.items() if value}
 
 
-def find(settings: Settings) -> dict[str, Any] | None:
-    """Where the twin is and how to log in to it; None where none runs."""
+def find(settings: ClientSettings) -> dict[str, Any] | None:
+    """The twin's address and login; None if it is not running."""
     try:
         told: dict[str, Any] = json.loads((settings.home.twin / "twin.json").read_bytes())
     except (OSError, ValueError):
@@ -63,9 +63,9 @@ def find(settings: Settings) -> dict[str, Any] | None:
     return told if lock.is_held(settings.home.twin / "twin.alive") else None
 
 
-def up(settings: Settings, wanted: Wanted) -> tuple[dict[str, Any], bool]:
-    """The address of a twin that answers, and whether it was started just now. Whoever comes first starts it; the
-    others wait and find it."""
+def up(settings: ClientSettings, wanted: TwinOptions) -> tuple[dict[str, Any], bool]:
+    """The address of a twin that responds, and whether it was started just now. The first command starts it; the others
+    wait for it."""
     if told := find(settings):
         return told, False
     with _turn(settings):
@@ -75,44 +75,44 @@ def up(settings: Settings, wanted: Wanted) -> tuple[dict[str, Any], bool]:
 
 
 @contextmanager
-def _turn(settings: Settings) -> Iterator[None]:
-    """One at a time, or two would take each other's address away."""
+def _turn(settings: ClientSettings) -> Iterator[None]:
+    """One at a time, or two would overwrite each other's address."""
     folder = settings.home.twin
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with lock.held(folder / "twin.start", _TURN_S):
             yield
     except TimeoutError:
-        raise TwinFailed(f"another command has been starting the twin for {_TURN_S:.0f} s") from None
+        raise TwinFailed(f"another command has tried to start the twin for {_TURN_S:.0f} s") from None
 
 
-def _started(settings: Settings, wanted: Wanted) -> dict[str, Any]:
+def _started(settings: ClientSettings, wanted: TwinOptions) -> dict[str, Any]:
     folder = settings.home.twin
     log = folder / "twin.log"
-    (folder / "twin.json").unlink(missing_ok=True)  # a killed twin has left it
+    (folder / "twin.json").unlink(missing_ok=True)  # left by a killed twin
     said_before = log.stat().st_size if log.exists() else 0
     child = _spawn(settings, wanted, log)
     give_up = time.monotonic() + _START_S
     while time.monotonic() < give_up:
-        ended = child.poll() is not None  # asked before looking: its last words must not be missed
+        ended = child.poll() is not None  # checked first, so that its last output is not missed
         if told := find(settings):
             return told
         if ended:
             message, hint = _last_words(log, said_before)
-            raise TwinFailed(f"the twin could not start: {message}", hint=hint or f"its log is {log}")
+            raise TwinFailed(f"the twin could not start: {message}", hint=hint or f"see its log: {log}")
         time.sleep(_PAUSE_S)
-    raise TwinFailed(f"the twin did not answer within {_START_S:.0f} s", hint=f"its log is {log}")
+    raise TwinFailed(f"the twin did not respond within {_START_S:.0f} s", hint=f"see its log: {log}")
 
 
-def down(settings: Settings, *, forget: bool = False) -> bool:
-    """Ends the twin and switches its machines off, also those that a killed twin has left running. With `forget` all
-    it knew is removed. False: none was running."""
+def down(settings: ClientSettings, *, forget: bool = False) -> bool:
+    """Stops the twin and its machines, also those that a killed twin has left running. With `forget` all its data is
+    deleted. False: it was not running."""
     told = find(settings) or _left_behind(settings)
     if told:
         with _turn(settings):
             _end(int(told["pid"]), settings.home.twin / "twin.alive")
     else:
-        (settings.home.twin / "twin.json").unlink(missing_ok=True)  # of one that was killed: it is not wanted back
+        (settings.home.twin / "twin.json").unlink(missing_ok=True)  # left by a killed twin
     _children[:] = [child for child in _children if child.poll() is None]
     if forget:
         shutil.rmtree(settings.home.twin, ignore_errors=True)
@@ -125,37 +125,37 @@ def _end(pid: int, alive: Path) -> None:
     give_up = time.monotonic() + _STOP_S
     while lock.is_held(alive):
         if time.monotonic() > give_up:
-            raise TwinFailed(f"the twin (pid {pid}) does not end", hint=f"end it with `kill -9 {pid}`")
+            raise TwinFailed(f"the twin (pid {pid}) does not exit", hint=f"kill it with `kill -9 {pid}`")
         time.sleep(_PAUSE_S)
 
 
-def _left_behind(settings: Settings) -> dict[str, Any] | None:
-    """Only a twin can switch machines off, so one is started for those that have none."""
+def _left_behind(settings: ClientSettings) -> dict[str, Any] | None:
+    """Only a twin can stop its machines, so one is started if necessary."""
     machines = settings.home.twin / "machines"
     left = machines.is_dir() and any(entry.is_dir() for entry in machines.iterdir())
-    return up(settings, Wanted())[0] if left else None
+    return up(settings, TwinOptions())[0] if left else None
 
 
-def evict(settings: Settings, run: Run, notice_s: float, *, withdrawn: bool = False) -> None:
-    """Takes the machine of a run away, from the cloud's side: the metadata service inside it gives the notice."""
+def evict(settings: ClientSettings, run: Run, notice_s: float, *, withdrawn: bool = False) -> None:
+    """Evicts the machine of a run, as the cloud does: its metadata service delivers the notice."""
     told, attempt = find(settings), run.attempt
     if not is_twin(run.job.on):
         raise Conflict(f"`{run.name}` is on `{run.job.on}`, not on the twin", hint=f"stoker evict {run.name}")
     if told is None:
-        raise Conflict("no twin is running", hint="stoker twin up")
+        raise Conflict("the twin is not running", hint="stoker twin up")
     if attempt is None or attempt.state.over:
-        raise Conflict(f"`{run.name}` has no machine to take: it is {run.state}", hint=f"stoker show {run.name}")
+        raise Conflict(f"`{run.name}` has no machine to evict: it is {run.state}", hint=f"stoker show {run.name}")
     twinorders.evict(told, attempt.key, notice_s, withdrawn=withdrawn)
 
 
-def status(settings: Settings) -> dict[str, Any] | None:
-    """What the twin says of itself, or None where none runs."""
+def status(settings: ClientSettings) -> dict[str, Any] | None:
+    """The twin's status, or None if it is not running."""
     told = find(settings)
     return {**twinorders.ask(told, "status"), "url": told["url"], "pid": told["pid"]} if told else None
 
 
-def _spawn(settings: Settings, wanted: Wanted, log: Path) -> subprocess.Popen[bytes]:
-    import subprocess  # 12 ms, and only this command needs it
+def _spawn(settings: ClientSettings, wanted: TwinOptions, log: Path) -> subprocess.Popen[bytes]:
+    import subprocess  # 12 ms, and needed only here
     import sys
 
     given = settings.for_server()
@@ -181,4 +181,4 @@ def _last_words(log: Path, said_before: int) -> tuple[str, str]:
         said = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     message = next((line.removeprefix("error:").strip() for line in said if line.startswith("error:")), "")
     hint = next((line.removeprefix("hint:").strip() for line in said if line.startswith("hint:")), "")
-    return message or (said[-1] if said else "it ended without a word"), hint
+    return message or (said[-1] if said else "it exited without a message"), hint

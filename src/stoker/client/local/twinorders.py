@@ -1,4 +1,4 @@
-"""What a client asks and orders of a running twin, through the twin's own API."""
+"""Requests to a running twin, through the twin's own API."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any
 
 from stoker.errors import AzuriteMissing, Conflict, TwinFailed
 
-Told = dict[str, Any]  # what the twin says of itself in `twin.json`
+Told = dict[str, Any]  # the twin's description in `twin.json`
 
 _BLOB_S = 90.0
 
 
 def blob(told: Told) -> dict[str, str]:
-    """Has the twin start its Blob service, and tells where it is. Raises AzuriteMissing where it cannot."""
+    """Starts the twin's Blob service, and returns its address. Raises AzuriteMissing if it cannot start."""
     return ask(told, "blob", {}, timeout_s=_BLOB_S)
 
 
 def evict(told: Told, node: str, notice_s: float, *, withdrawn: bool = False) -> None:
-    """Takes the machine of a node away, from the cloud's side: the metadata service inside it gives the notice."""
+    """Evicts the machine of a node, as the cloud does: its metadata service delivers the notice."""
     machines = [one["vm"] for one in ask(told, "status")["machines"] if node in one["tags"].values()]
     if not machines:
-        raise Conflict(f"the twin has no machine of the node {node}", hint="stoker twin status")
+        raise Conflict(f"the twin has no machine for node {node}", hint="stoker twin status")
     ask(told, "evict", {"vm": machines[0], "notice_s": notice_s, "withdrawn": withdrawn})
 
 
 def person(told: Told, name: str) -> dict[str, str]:
-    """Somebody who can log in: their object id, which roles are given to, and what they log in with. Again: the same
-    person, with another secret."""
+    """A user who can log in: their object id, which roles are assigned to, and their login. Again: the same user, with
+    another secret."""
     import secrets  # as below
 
     secret = secrets.token_urlsafe(24)
@@ -41,8 +41,8 @@ def person(told: Told, name: str) -> dict[str, str]:
 
 
 def ask(told: Told, word: str, order: dict[str, Any] | None = None, *, timeout_s: float = 10.0) -> dict[str, Any]:
-    """A question to the twin's own API, or an order."""
-    import ssl  # 20 ms, for a command that few use
+    """A request to the twin's own API."""
+    import ssl  # 20 ms, and rarely used
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
@@ -56,7 +56,7 @@ def ask(told: Told, word: str, order: dict[str, Any] | None = None, *, timeout_s
     except HTTPError as error:
         raise _refused(error.read()) from error
     except (URLError, OSError, ValueError) as error:
-        raise TwinFailed(f"the twin at {told['url']} does not answer: {error}", hint="stoker twin down") from error
+        raise TwinFailed(f"the twin at {told['url']} does not respond: {error}", hint="stoker twin down") from error
 
 
 def _refused(answer: bytes) -> TwinFailed:
@@ -65,4 +65,4 @@ def _refused(answer: bytes) -> TwinFailed:
     except (ValueError, LookupError, TypeError):
         said = {}
     kind = AzuriteMissing if said.get("code") == AzuriteMissing.code else TwinFailed
-    return kind(said.get("message") or "the twin refuses", hint=said.get("hint", ""))
+    return kind(said.get("message") or "the twin refused the request", hint=said.get("hint", ""))

@@ -1,4 +1,4 @@
-"""The workspaces of this computer: those whose files an administrator has handed over, and the one in use."""
+"""The workspaces of this computer: those whose hand-over files were added, and the one in use."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 from stoker.client.api.client import Client
 from stoker.client.api.stores import Stores
 from stoker.client.local import groundwork, launch, twin
-from stoker.client.settings import Settings
+from stoker.client.settings import ClientSettings
 from stoker.errors import BadInput, Conflict, NotFound
 from stoker.files.whole import write_whole
 from stoker.model.job.fields import nearest
-from stoker.model.workspace.accountform import AccountForm, Address
+from stoker.model.workspace.accountform import AccountForm, AddressField
 from stoker.model.workspace.handover import MOST_BYTES, Handover, TeamStore, checked_workspace, read_handover
 from stoker.model.workspace.home import Home
 from stoker.model.workspace.store import StoreFinding, works
@@ -26,8 +26,8 @@ from stoker.stores.kinds import locate
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """`findings` say how its store was found; where that does not work, nothing has changed. `kept` are files of one's
-    own that gave way, under their new names."""
+    """`findings` are the checks of its store; if one failed, nothing has changed. `kept` are the user's own files that
+    were renamed, under their new names."""
 
     handover: Handover
     works: bool
@@ -36,12 +36,12 @@ class Joined:
 
 
 class Workspaces:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._home: Home = settings.home
 
     def all(self) -> list[Handover]:
-        """By name. A file that cannot be read is told of when it is asked for."""
+        """By name. A file that cannot be read is reported when it is used."""
         found = []
         for path in sorted(self._home.workspaces.glob("*.json")):
             try:
@@ -52,7 +52,7 @@ class Workspaces:
 
     @property
     def in_use(self) -> str:
-        """The name of the one in use; empty where none is."""
+        """The name of the one in use; empty if none is."""
         try:
             return str(json.loads(self._home.workspace.read_bytes())["name"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -62,35 +62,36 @@ class Workspaces:
         path = self._home.workspaces / f"{name}.json"
         if not _is_name(name) or not path.is_file():
             near = nearest(name, [one.name for one in self.all()])
-            hint = f"did you mean `{near}`?" if near else "`stoker workspace ls` lists them"
-            raise NotFound(f"there is no file and no workspace called `{name}`", hint=hint)
+            hint = f"did you mean `{near}`?" if near else "list them with `stoker workspace ls`"
+            raise NotFound(f"no file or workspace named `{name}`", hint=hint)
         return self._read(path)
 
     def read(self, word: str) -> Handover:
-        """A file that was handed over, or the name of a workspace that is known."""
+        """A hand-over file, or the name of a known workspace."""
         path = Path(word).expanduser()
         return self._read(path) if _is_file(path) else self.named(word)
 
-    def strange(self, handover: Handover) -> list[Place]:
-        """Hosts and folders of the file that are neither a provider's own, nor of this user's own twin, nor agreed to
-        when this workspace was last used. Raises BadInput for a file that would pass for a provider."""
+    def strange(self, handover: Handover) -> list[TrustedPlace]:
+        """Hosts and folders of the file that are neither a provider's own, nor of this user's own twin, nor trusted
+        when this workspace was last used. Raises BadInput for a file that impersonates a provider."""
         known = {one.where for one in self._known_places(handover.name)}
         own = of_own_twin(self._settings)
         found = places(handover, self._forms)
         return [one for one in found if one.where not in known and not one.trusted(own)]
 
     def use(self, handover: Handover, trusted: Collection[str] = ()) -> Joined:
-        """Accounts and the store of the workspace become those of this computer's server, if the store works. `trusted`
-        are hosts and folders that the user has agreed to: any other that is `strange` is refused."""
+        """This computer's server uses the accounts and the store of the workspace, if the store works. `trusted` are
+        hosts and folders that the user has agreed to: any other that is `strange` is refused."""
         settings = self._settings
         if not settings.local:
             raise BadInput(
-                f"the server at {settings.server} has its workspace from whoever runs it", hint="unset STOKER_SERVER"
+                f"the administrator of the server at {settings.server} chooses its workspace",
+                hint="unset STOKER_SERVER",
             )
         _refuse_strange([one for one in self.strange(handover) if not one.trusted(trusted)])
         new = [name for name in handover.accounts if self._account(name) != self._wanted(handover, name)]
         self._refuse_live(new)
-        launch.stop(settings)  # the next one has the login of whoever calls now
+        launch.stop(settings)  # the next one has the current user's login
         if handover.certificate:
             _write(self._certificate(handover), handover.certificate)
         findings = self._add(handover, handover.store) if handover.store else ()
@@ -104,7 +105,7 @@ class Workspaces:
         return Joined(handover, works=True, findings=findings, kept=kept)
 
     def _refuse_live(self, providers: list[str]) -> None:
-        """A server that looks elsewhere would take the machines of these runs for lost."""
+        """A server with another account would count the machines of these runs as lost."""
         if not providers or launch.find(self._home) is None:
             return
         runs = Client.connect(self._settings).runs(state="active", limit=1000)
@@ -112,7 +113,7 @@ class Workspaces:
         if live:
             more = f", and {len(live) - 1} more" if live[1:] else ""
             raise Conflict(
-                f"{live[0]} is under way{more}: in another workspace its machine would be out of sight",
+                f"{live[0]} is active{more}: another workspace could not see its machine",
                 hint=f"wait for it, or stoker cancel {live[0]}",
             )
 
@@ -123,8 +124,8 @@ class Workspaces:
         return added.findings
 
     def _vouched(self, handover: Handover) -> dict[str, str]:
-        """The certificate's file, as providers and stores name it. It is this computer's own, never one that the
-        hand-over names."""
+        """The certificate's file, as providers and stores name it. It is this computer's own, never a path from the
+        hand-over."""
         return {"ca_file": str(self._certificate(handover))} if handover.certificate else {}
 
     def _certificate(self, handover: Handover) -> Path:
@@ -140,14 +141,14 @@ class Workspaces:
         return found if isinstance(found, dict) else {}
 
     def _wanted(self, handover: Handover, provider: str) -> Mapping[str, Any]:
-        """The account, with what its user has added of their own, as an ssh key, while it was of this workspace."""
+        """The account, with what its user has added, such as an ssh key, while it was in this workspace."""
         there, given = self._account(provider) or {}, {**handover.accounts[provider], **self._vouched(handover)}
         if there.get("ca_file") == str(self._certificate(handover)):  # of an earlier file, not of its user
             there = {word: value for word, value in there.items() if word != "ca_file"}
         return {**there, **given} if _same(there, given) else given
 
     def _give(self, handover: Handover, provider: str) -> str:
-        """Writes a provider's account. Returns what the one of before is called now, if somebody wrote that by hand."""
+        """Writes a provider's account. Returns the new name of the previous file, if it was written by hand."""
         path, before = self._file(provider), self._account(provider)
         wanted, aside = self._wanted(handover, provider), ""
         if before is not None and not any(_same(before, one.accounts.get(provider, {})) for one in self.all()):
@@ -159,7 +160,7 @@ class Workspaces:
     def _forms(self) -> dict[str, AccountForm]:
         return groundwork.forms()
 
-    def _known_places(self, name: str) -> list[Place]:
+    def _known_places(self, name: str) -> list[TrustedPlace]:
         try:
             return places(self.named(name), self._forms)
         except (NotFound, BadInput):
@@ -185,14 +186,14 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return bool(one) and all(one.get(word) == other.get(word) for word in ("workspace", "subscription"))
 
 
-def _refuse_strange(places: list[Place]) -> None:
+def _refuse_strange(places: list[TrustedPlace]) -> None:
     if not places:
         return
     lines = [f"{one.field}  {one.where}" for one in places]
     words = " ".join(f"--trust {where}" for where in dict.fromkeys(one.where for one in places))
     raise BadInput(
-        "the file names hosts or folders that are not the provider's own\n" + "\n".join(lines),
-        hint=f"ask your administrator whether they are right; then add {words}",
+        "the file names hosts or folders that are not the provider's\n" + "\n".join(lines),
+        hint=f"confirm them with your administrator; then add {words}",
     )
 
 
@@ -206,7 +207,7 @@ def _is_name(word: str) -> bool:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # too long for a path, or no path at all
+    except (OSError, ValueError):  # too long for a path, or not a path
         return False
 
 
@@ -215,28 +216,28 @@ def _write(path: Path, text: str) -> None:
     write_whole(path, text)
 
 
-# Which hosts and folders a hand-over file names that are not its provider's own: whoever uses it has to agree.
+# The hosts and folders in a hand-over file that are not its provider's own: the user has to agree to them.
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TrustedPlace:
     """`where` is a host with its port, a folder as `file:///…`, or a bucket of a public service as `s3://…`."""
 
     field: str
     where: str
 
     def trusted(self, words: Iterable[str]) -> bool:
-        """A word is `where` itself, with or without `https://`, or a host for all of its ports."""
+        """A pattern is `where` itself, with or without `https://`, or a host for all of its ports."""
         here = _plain(self.where)
         host, _, port = here.rpartition(":")
         return bool({here, host if port.isdecimal() else here} & {_plain(word) for word in words})
 
 
-def places(handover: Handover, forms: Mapping[str, AccountForm]) -> list[Place]:
+def places(handover: Handover, forms: Mapping[str, AccountForm]) -> list[TrustedPlace]:
     """Those that are not a provider's own, in the order of the file.
 
-    A certificate stands for hosts that nobody else vouches for. Beside the provider's own hosts it would let whoever
-    wrote the file pass for them, so that is refused.
+    A certificate authenticates hosts that no public authority does. Together with the provider's own hosts it would let
+    the author of the file impersonate them, so that is refused.
     """
     foreign = [*_of_accounts(handover, forms), *_of_store(handover, forms)]
     if handover.certificate:
@@ -246,47 +247,47 @@ def places(handover: Handover, forms: Mapping[str, AccountForm]) -> list[Place]:
         store = {"store.url", "store.values.authority"} if handover.store else set()
         if own := sorted((addresses | store) - {one.field for one in foreign}):
             raise BadInput(
-                f"the file has a certificate of its own, and {own[0]} is not a host of its own",
+                f"the file contains a certificate but names {own[0]}, a public host",
                 hint="ask your administrator for the file again",
             )
     return foreign
 
 
-def of_own_twin(settings: Settings) -> list[str]:
+def of_own_twin(settings: ClientSettings) -> list[str]:
     """The hosts of this user's own running twin: on this computer, and proven by the lock it holds."""
     told = twin.find(settings) or {}
     blob = told.get("blob") or {}
     return [urlsplit(str(url)).netloc for url in (told.get("url"), blob.get("url")) if url]
 
 
-def _of_accounts(handover: Handover, forms: Mapping[str, AccountForm]) -> Iterator[Place]:
+def _of_accounts(handover: Handover, forms: Mapping[str, AccountForm]) -> Iterator[TrustedPlace]:
     for provider, account in handover.accounts.items():
         for name, value in account.items():
             form = _addresses(forms, provider).get(name)
             if form and (host := form.foreign(value)):
-                yield Place(f"accounts.{provider}.{name}", host)
+                yield TrustedPlace(f"accounts.{provider}.{name}", host)
 
 
-def _of_store(handover: Handover, forms: Mapping[str, AccountForm]) -> Iterator[Place]:
+def _of_store(handover: Handover, forms: Mapping[str, AccountForm]) -> Iterator[TrustedPlace]:
     if not handover.store:
         return
     host = _host(handover.store.url)
     if not any(form.own_store(host) for form in forms.values()):
-        yield Place("store.url", host)
+        yield TrustedPlace("store.url", host)
     addresses = [one for provider in forms for one in _addresses(forms, provider).values()]
     authority = handover.store.values.get("authority")
     if authority and all(one.foreign(authority) for one in addresses):
-        yield Place("store.values.authority", urlsplit(authority).netloc)
+        yield TrustedPlace("store.values.authority", urlsplit(authority).netloc)
 
 
-def _addresses(forms: Mapping[str, AccountForm], provider: str) -> dict[str, Address]:
+def _addresses(forms: Mapping[str, AccountForm], provider: str) -> dict[str, AddressField]:
     """Empty for a provider without a form, which no file can name."""
     fields = forms[provider].fields if provider in forms else {}
-    return {name: form for name, form in fields.items() if isinstance(form, Address)}
+    return {name: form for name, form in fields.items() if isinstance(form, AddressField)}
 
 
 def _host(url: str) -> str:
-    """Of the place that a server would open, after the same reading. Without TLS it is nobody's own."""
+    """The place that a server would open, parsed the same way. Without TLS it is never the provider's own."""
     place = locate(url)
     if place.local:
         return place.url

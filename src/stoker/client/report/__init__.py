@@ -1,1 +1,1 @@
-"""What happened to runs, for people: sentences, comparisons, receipts, cards of a notebook."""
+"""Reports of runs for people: sentences, comparisons, receipts, cards of a notebook."""

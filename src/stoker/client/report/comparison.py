@@ -20,7 +20,7 @@ _LOWER_IS_BETTER = re.compile(r"loss|err|perplexity|ppl|\bmae\b|mse|\bwer\b|\bce
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that is not the same. None: that run has none."""
+    """One difference. None: that run has no value."""
 
     name: str
     first: str | None
@@ -29,7 +29,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class MetricPair:
-    """One metric of both runs. `best` is the least where lower is better, as with a loss, else the most."""
+    """One metric of both runs. `best` is the minimum if lower is better, as with a loss, else the maximum."""
 
     name: str
     first_last: float | None
@@ -40,13 +40,13 @@ class MetricPair:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Every tuple but `metrics` is empty where the runs agree; `metrics` has all of both."""
+    """Every tuple except `metrics` is empty if the runs agree; `metrics` has all of both."""
 
     first: str
     second: str
-    code: tuple[Change, ...] = ()  # by path; the values are hashes, None where there is no such file
-    arguments: tuple[Change, ...] = ()  # by flag of the command; the whole command where it is another program
-    job: tuple[Change, ...] = ()  # by field of the job file, `run` left to `arguments`
+    code: tuple[Change, ...] = ()  # by path; the values are hashes, None if the file does not exist
+    arguments: tuple[Change, ...] = ()  # by flag of the command; the whole command if the program differs
+    job: tuple[Change, ...] = ()  # by field of the job file, without `run`, which is in `arguments`
     packages: tuple[Change, ...] = ()
     python: tuple[Change, ...] = ()  # the interpreter's `path` and `version`
     data: tuple[Change, ...] = ()
@@ -54,7 +54,7 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """Nothing that goes into the runs differs; what came out still may."""
+        """No input of the runs differs; their results may."""
         return not (self.code or self.arguments or self.job or self.packages or self.python or self.data)
 
 
@@ -78,7 +78,7 @@ def compare(first: Run, second: Run, first_code: Snapshot, second_code: Snapshot
 
 
 def _interpreter(run: Run) -> str | None:
-    """Where it is matters only on the computer that has it."""
+    """Its path matters only on the same computer."""
     return None if run.software else run.python
 
 
@@ -96,7 +96,7 @@ def _text(value: Any) -> str | None:
 
 
 def _contents(code: Snapshot) -> dict[str, str]:
-    """What was taken along of the submitting Python is told by what the node then had."""
+    """Packages taken from the submitting Python are compared by what the node then had."""
     return {entry.path: _content(entry) for entry in code.entries if not is_ours(entry.path)}
 
 
@@ -107,7 +107,7 @@ def _content(entry: Entry) -> str:
 
 
 def _fields(run: Run) -> dict[str, Any]:
-    """The job's fields by path, as a job file would set them. `run` has a part of its own."""
+    """The job's fields by path, as a job file would set them. `run` is compared separately."""
     here = {f"env.{name}": value for name, value in run.here.items()}
     return here | {path: value for path, value in _flat("", run.job.plain()) if path != "run"}
 
@@ -123,7 +123,7 @@ def _flat(path: str, value: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _arguments(first: str, second: str) -> tuple[Change, ...]:
-    """By flag where both are the same program with other flags; else the commands as they are."""
+    """By flag if both are the same program with different flags; else the whole commands."""
     if first == second:
         return ()
     ours, theirs = _flags(first), _flags(second)
@@ -133,7 +133,7 @@ def _arguments(first: str, second: str) -> tuple[Change, ...]:
 
 
 def _flags(command: str) -> tuple[list[str], dict[str, str]] | None:
-    """The words before the first flag, and the flags with their values. None: not so simple a command."""
+    """The words before the first flag, and the flags with their values. None: the command is too complex."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -180,7 +180,7 @@ def _metrics(first: Run, second: Run) -> tuple[MetricPair, ...]:
 
 
 def _best(name: str, job: Job, summary: MetricSummary | None) -> float | None:
-    """The job's own target says what is better; without one, the name does."""
+    """The job's own target says what is better; without one, the metric's name does."""
     if summary is None:
         return None
     target = job.stop_when

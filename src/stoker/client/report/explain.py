@@ -11,9 +11,9 @@ from stoker.model.run.receipt import Part, Receipt, Stay, Taken
 from stoker.model.run.report import Outcome, Phase
 from stoker.model.run.run import Attempt, AttemptState, Event, Run, RunState
 
-Clock = Callable[[datetime], str]  # how a moment is shown
+Clock = Callable[[datetime], str]  # formats a time
 
-# What is worth telling of a timeline besides what the facts say themselves.
+# Events worth reporting besides the facts.
 _TOLD = frozenset(
     {
         "budget",
@@ -47,8 +47,8 @@ _TOLD = frozenset(
         "target-reached",
     }
 )
-_EACH = ("price", "checkpoint-left-out")  # every one of them says something else
-_SAME_S = 10.0  # what server and agent both tell of within so long is one thing
+_EACH = ("price", "checkpoint-left-out")  # each event is different
+_SAME_S = 10.0  # events of server and agent within this time are the same event
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _Line:
 
 
 def explain(run: Run, receipt: Receipt, events: Sequence[Event], clock: Clock) -> list[str]:
-    """One sentence for each thing that happened, oldest first; the last ones say how it stands, and what to do."""
+    """One sentence for each thing that happened, oldest first; the last ones give its state, and what to do."""
     lines = [_Line(run.submitted_at, _submitted(run, clock))]
     lines += _attempts(run, receipt, clock)
     lines += [_Line(one.at, f"{clock(one.at)} {one.text}") for one in _worth_telling(events)]
@@ -91,7 +91,8 @@ def _attempts(run: Run, receipt: Receipt, clock: Clock) -> Iterator[_Line]:
     refused: list[Attempt] = []
     before: Attempt | None = None
     for attempt in run.attempts:
-        if attempt.trouble:
+        unready = attempt.outcome is Outcome.NOT_READY  # it was had, and paid for
+        if attempt.trouble and not unready:
             refused.append(attempt)
             continue
         yield from _refusals(refused, clock)
@@ -99,18 +100,18 @@ def _attempts(run: Run, receipt: Receipt, clock: Clock) -> Iterator[_Line]:
         again = taken[before.number].again if before and before.number in taken else ""
         yield from _began(attempt, before, stays.get(attempt.number), run.job.on, clock, again)
         yield from _ended(attempt, taken.get(attempt.number), clock)
-        before = attempt
+        before = before if unready else attempt
     yield from _refusals(refused, clock)
 
 
 def _refusals(refused: Sequence[Attempt], clock: Clock) -> Iterator[_Line]:
-    """Several in a row are one story."""
+    """Several in a row are one sentence."""
     if not refused:
         return
     last = refused[-1]
     tries = "" if len(refused) == 1 else f" ({len(refused)} tries since {clock(refused[0].asked_at)})"
     at = last.ended_at or last.asked_at
-    yield _Line(at, f"{clock(at)} {_node(last, 'a node')} could not be had{tries}: {last.message or last.trouble}")
+    yield _Line(at, f"{clock(at)} {_node(last, 'a node')} was not available{tries}: {last.message or last.trouble}")
 
 
 def _began(
@@ -120,11 +121,11 @@ def _began(
     if began is None:
         yield _Line(
             attempt.asked_at,
-            f"{clock(attempt.asked_at)} {_node(attempt, f'a node of {on}')} was asked for",
+            f"{clock(attempt.asked_at)} {_node(attempt, f'a node of {on}')} was requested",
         )
         return
     if before is None or before.ended_at is None:
-        waited = f"{duration((began - attempt.asked_at).total_seconds())} after it was asked for"
+        waited = f"{duration((began - attempt.asked_at).total_seconds())} after the request"
         yield _Line(
             began, f"{clock(began)} the script started on {_node(attempt, on)}, {waited}{_spent_on(attempt, stay)}"
         )
@@ -132,13 +133,13 @@ def _began(
     gap = duration((began - before.ended_at).total_seconds())
     where = f" in {attempt.offer.place}" if attempt.offer and attempt.offer.place else ""
     unused = attempt.effort.began_from if again and attempt.effort else None
-    how = f"it went on from {_base(attempt)}" if not again else f"the script began again at {again}"
-    why = f"; {_base(attempt)} was restored, and the script did not use it" if unused else ""
+    how = f"it resumed from {_base(attempt)}" if not again else f"the script started over at {again}"
+    why = f"; {_base(attempt)} was restored, but the script did not use it" if unused else ""
     yield _Line(began, f"{clock(began)} {how}, on a new node{where} {gap} later{why}")
 
 
 def _node(attempt: Attempt, otherwise: str) -> str:
-    """The kind of machine, where its provider has several."""
+    """The kind of machine, if its provider has several."""
     offer = attempt.offer
     if offer is None or not offer.usd_per_hour:
         return otherwise
@@ -146,11 +147,11 @@ def _node(attempt: Attempt, otherwise: str) -> str:
 
 
 def _spent_on(attempt: Attempt, stay: Stay | None) -> str:
-    """What the wait went into, where that is worth a word."""
+    """What the wait consisted of, if that is significant."""
     phases = attempt.effort.phases if attempt.effort else {}
     machine = float(stay.parts[Part.PROVISIONING].seconds) if stay else 0.0
     setting_up = phases.get(Phase.UNPACKING, 0.0) + phases.get(Phase.PREPARING, 0.0)
-    waits = (("the machine", machine), ("setting up", setting_up), ("data", phases.get(Phase.STAGING, 0.0)))
+    waits = (("the machine", machine), ("set-up", setting_up), ("data", phases.get(Phase.STAGING, 0.0)))
     worth = [f"{duration(seconds)} for {name}" for name, seconds in waits if seconds >= 1]
     return f" ({', '.join(worth)})" if worth else ""
 
@@ -173,14 +174,14 @@ def _ended(attempt: Attempt, taken: Taken | None, clock: Clock) -> Iterator[_Lin
         why = f": {attempt.message}" if attempt.message else ""
         yield _Line(at, f"{clock(at)} the script failed{code}{why}")
     elif attempt.outcome is Outcome.NOT_READY:
-        yield _Line(at, f"{clock(at)} it was given back: {attempt.message}")
+        yield _Line(at, f"{clock(at)} its node was released: {attempt.message}")
     elif attempt.outcome is Outcome.BROKEN:
-        yield _Line(at, f"{clock(at)} the run could not be carried out: {attempt.message}")
+        yield _Line(at, f"{clock(at)} the run could not be executed: {attempt.message}")
 
 
 def _how_taken(attempt: Attempt, taken: Taken) -> str:
     if taken.how == AttemptState.MOVED:
-        return "it moved to another node by its own choice" + (f": {attempt.moving}" if attempt.moving else "")
+        return "Stoker moved it to another node" + (f": {attempt.moving}" if attempt.moving else "")
     if taken.how == AttemptState.LOST:
         return f"its node was lost: {attempt.message}" if attempt.message else "its node was lost"
     warned = "without notice" if taken.notice_s is None else f"with {duration(taken.notice_s)} notice"
@@ -189,17 +190,17 @@ def _how_taken(attempt: Attempt, taken: Taken) -> str:
 
 
 def _lost(taken: Taken) -> str:
-    """`; step 4,100 was already safe; 38 s of work done twice; $0.04`"""
+    """`; step 4,100 was already saved; 38 s of work repeated; $0.04`"""
     parts = []
     if taken.again:
-        parts.append(f"the script began again at {taken.again}")
+        parts.append(f"the script started over at {taken.again}")
     elif taken.safe_step is not None and taken.steps_lost == 0:
-        parts.append(f"step {step(taken.safe_step)} was already safe")
+        parts.append(f"step {step(taken.safe_step)} was already saved")
     elif taken.safe_step is not None and taken.step is not None:
-        parts.append(f"step {step(taken.safe_step)} was safe of {step(taken.step)}")
+        parts.append(f"step {step(taken.safe_step)} of {step(taken.step)} was saved")
     if taken.redone.seconds >= 1 or taken.steps_lost:
         steps = f" ({count(int(taken.steps_lost), 'step')})" if taken.steps_lost else ""
-        parts.append(f"{duration(float(taken.redone.seconds))} of work done twice{steps}")
+        parts.append(f"{duration(float(taken.redone.seconds))} of work repeated{steps}")
         parts += [usd(taken.redone.usd)] if taken.redone.usd else []
     elif not parts:
         parts.append("no work was lost")
@@ -217,19 +218,19 @@ def _standing(run: Run, receipt: Receipt, clock: Clock) -> Iterator[str]:
         case RunState.CANCELLED:
             yield f"{at}it was cancelled"
         case RunState.QUEUED:
-            yield f"now it waits{reason}" if reason else "now it waits for a node"
+            yield f"it is waiting{reason}" if reason else "it is waiting for a node"
         case RunState.STARTING:
-            yield f"now its node starts{reason}"
+            yield f"its node is starting{reason}"
         case RunState.RUNNING:
-            yield f"now it runs{reason}"
+            yield f"it is running{reason}"
         case _:
-            yield f"now it is {run.state}{reason}"
+            yield f"it is {run.state}{reason}"
     if bill := _bill(receipt):
         yield bill
     if run.land_problem:
-        yield f"its outputs could not be brought back: {run.land_problem}; try again with `stoker fetch {run.name}`"
+        yield f"its outputs could not be downloaded: {run.land_problem}; retry with `stoker fetch {run.name}`"
     if todo := run.hint or _todo(run):
-        yield f"to do: {todo}"
+        yield f"next: {todo}"
 
 
 def _bill(receipt: Receipt) -> str:
@@ -238,11 +239,11 @@ def _bill(receipt: Receipt) -> str:
     so_far = "it cost" if receipt.final else "it has cost"
     useful, redone = receipt.parts[Part.USEFUL].usd, receipt.parts[Part.REDONE].usd
     parts = [f"{share(useful, receipt.usd)} of it for useful work"]
-    parts += [f"{usd(redone)} for work done twice"] if redone else []
+    parts += [f"{usd(redone)} for repeated work"] if redone else []
     return f"{so_far} {usd(receipt.usd)}, {', '.join(parts)}"
 
 
 def _todo(run: Run) -> str:
     if run.state is RunState.FAILED:
-        return f"read what it printed with `stoker logs {run.name}`, then `stoker rerun {run.name}`"
+        return f"read its output with `stoker logs {run.name}`, then run `stoker rerun {run.name}`"
     return ""

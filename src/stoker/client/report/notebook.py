@@ -1,4 +1,4 @@
-"""A run in a notebook: a card that shows how it is, and one that keeps itself up to date while somebody waits."""
+"""A run in a notebook: a card that shows its state, and one that updates itself during a wait."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from stoker.errors import StokerError
-from stoker.model.run.run import Run as Facts
-from stoker.model.run.run import RunState
+from stoker.model.run.run import Run, RunState
 
 if TYPE_CHECKING:
-    from stoker.client.api.handle import Run
+    from stoker.client.api.handle import RunHandle
 
 _LINES = 10
 _TICK_S = 0.5
@@ -24,14 +23,15 @@ _COLOURS = {RunState.SUCCEEDED: "#2e7d32", RunState.FAILED: "#c62828", RunState.
 
 
 def inside() -> bool:
-    """This is a notebook: a kernel runs us. IPython is not imported to find out, as a kernel already has."""
+    """Whether this is a notebook: a kernel runs us. IPython is not imported for that, because a kernel already has
+    it."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return hasattr(shell, "kernel")
 
 
-def card(facts: Facts, now: datetime, lines: Sequence[str] = ()) -> str:
-    """The run as HTML: its state, how long it took, its last metrics, and the last lines it printed."""
+def card(facts: Run, now: datetime, lines: Sequence[str] = ()) -> str:
+    """The run as HTML: its state, its duration, its last metrics, and its last lines of output."""
     colour = _COLOURS.get(facts.state, "#1565c0")
     rows = [
         f'<b>{html.escape(facts.name)}</b> <b style="color:{colour}">{facts.state}</b> {_elapsed(facts, now)}',
@@ -45,13 +45,13 @@ def card(facts: Facts, now: datetime, lines: Sequence[str] = ()) -> str:
 
 
 class Live(AbstractContextManager[None]):
-    """A card that is drawn anew twice a second inside a `with` block, and once more at its end.
+    """A card that is redrawn twice a second inside a `with` block, and once at its end.
 
-    `display` puts HTML into the notebook and returns how to replace it.
+    `display` adds HTML to the notebook and returns how to replace it.
     """
 
     def __init__(
-        self, run: Run, display: Callable[[str], Callable[[str], None]] | None = None, tick_s: float = _TICK_S
+        self, run: RunHandle, display: Callable[[str], Callable[[str], None]] | None = None, tick_s: float = _TICK_S
     ) -> None:
         self._run = run
         self._tick_s = tick_s
@@ -76,7 +76,7 @@ class Live(AbstractContextManager[None]):
             self._replace(self._card())
 
     def _read(self) -> None:
-        with suppress(StokerError):  # the card does without lines then
+        with suppress(StokerError):  # the card then has no lines
             for piece in self._run.logs(follow=True):
                 self._add(piece)
                 if self._over.is_set():
@@ -84,7 +84,7 @@ class Live(AbstractContextManager[None]):
 
     def _add(self, piece: bytes) -> None:
         *whole, self._rest = (self._rest + piece).split(b"\n")
-        # A progress bar writes its line again and again: only what it shows last counts.
+        # A progress bar overwrites its line: only its last state counts.
         self._lines.extend(line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace") for line in whole)
 
     def _card(self) -> str:
@@ -98,7 +98,7 @@ def _display(first: str) -> Callable[[str], None]:
     return lambda text: shown.update(HTML(text))  # type: ignore[no-untyped-call]  # likewise
 
 
-def _elapsed(facts: Facts, now: datetime) -> str:
+def _elapsed(facts: Run, now: datetime) -> str:
     seconds = max(0, int(((facts.ended_at or now) - (facts.started_at or facts.submitted_at)).total_seconds()))
     hours, rest = divmod(seconds, 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"

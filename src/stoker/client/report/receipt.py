@@ -1,4 +1,4 @@
-"""A receipt as one HTML page that needs nothing else: a bar that a person understands, and the figures below it."""
+"""A receipt as one self-contained HTML page: a bar, and the figures below it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from stoker.client.report.spelling import count, duration, grain, how_old, share, step, usd
 from stoker.model.run.receipt import Part, Receipt, Share, Stay, Taken, rounded
 
-# Okabe and Ito's colours, which people tell apart whatever their eyes are like.
+# Okabe and Ito's colours, which colour-blind people can distinguish.
 _COLOURS = {
     Part.USEFUL: "#009e73",
     Part.PROVISIONING: "#56b4e9",
@@ -23,15 +23,15 @@ _COLOURS = {
     Part.IDLE: "#b3b3b3",
 }
 _MEANS = {
-    Part.USEFUL: "the script’s work, each piece once",
-    Part.PROVISIONING: "waiting for machines to be there",
+    Part.USEFUL: "the script’s work, each step once",
+    Part.PROVISIONING: "waiting for machines",
     Part.SETUP: "code and environment",
-    Part.DATA: "inputs brought, outputs sent",
-    Part.CHECKPOINT: "waiting for saves, putting them back",
-    Part.REDONE: "work done twice after an eviction",
-    Part.IDLE: "machines with nothing to do",
+    Part.DATA: "downloading inputs, uploading outputs",
+    Part.CHECKPOINT: "waiting for saves, restoring",
+    Part.REDONE: "work repeated after an eviction",
+    Part.IDLE: "machines without work",
 }
-_LABEL_FROM = Decimal("0.11")  # of the bar: a narrower piece has no room for its name
+_LABEL_FROM = Decimal("0.11")  # of the bar: a narrower part has no room for its name
 _STYLE = Path(__file__).with_name("receipt.css")
 
 
@@ -59,7 +59,7 @@ def _head(receipt: Receipt, now: datetime) -> Iterator[str]:
 
 
 def _bar(receipt: Receipt) -> str:
-    """By dollars; by minutes where there are none."""
+    """By dollars; by time if there are none."""
     pieces = []
     for part, width in weights(receipt).items():
         if width <= 0:
@@ -104,12 +104,12 @@ def _stays(receipt: Receipt, clock: Clock) -> Iterator[str]:
 def _taken(receipt: Receipt, clock: Clock) -> Iterator[str]:
     if receipt.taken:
         items = "".join(f"<li>{escape(taken_words(one, clock))}</li>" for one in receipt.taken)
-        yield f"<h2>Taken away</h2><ul>{items}</ul>"
+        yield f"<h2>Evictions</h2><ul>{items}</ul>"
 
 
 def _foot(receipt: Receipt, clock: Clock) -> str:
     notes = "".join(f"<br>{escape(note)}" for note in receipt.notes)
-    sums = "every part is metered by the second, and they sum to the whole"
+    sums = "every part is metered by the second, and the parts add up to the total"
     return f"<footer>{escape(left_words(receipt))}<br>as of {escape(clock(receipt.as_of))}; {sums}{notes}</footer>"
 
 
@@ -118,9 +118,9 @@ def _row(name: str, what: str, *figures: str, tag: str = "td") -> str:
     return f'<tr><{tag}>{name}</{tag}><{tag} class="what">{escape(what)}</{tag}>{cells}</tr>'
 
 
-# What a receipt says, in words and figures that add up: for the terminal and for the page. Pure.
+# The content of a receipt, as texts and figures that add up: for the terminal and for the page. Pure.
 
-Clock = Callable[[datetime], str]  # how a moment is shown
+Clock = Callable[[datetime], str]  # formats a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Figures:
 
 
 def figures(receipt: Receipt) -> tuple[list[Figures], Figures]:
-    """Of each part, and of the whole. Rounded together: what is shown of the parts sums to that of the whole."""
+    """Of each part, and of the total. Rounded together: the parts shown add up to the total shown."""
     quantum = grain(receipt.usd)
     seconds = rounded((receipt.parts[part].seconds for part in Part), Decimal(1))
     dollars = rounded((receipt.parts[part].usd for part in Part), quantum)
@@ -146,7 +146,7 @@ def figures(receipt: Receipt) -> tuple[list[Figures], Figures]:
 
 
 def weights(receipt: Receipt) -> dict[Part, Decimal]:
-    """What part of the whole each is: of the dollars, or, where there are none, of the time."""
+    """Each part's share of the total: of the dollars, or of the time if there are none."""
     amounts = {part: receipt.parts[part].usd if receipt.usd else receipt.parts[part].seconds for part in Part}
     whole = sum(amounts.values(), Decimal(0)) or Decimal(1)
     return {part: amount / whole for part, amount in amounts.items()}
@@ -154,29 +154,29 @@ def weights(receipt: Receipt) -> dict[Part, Decimal]:
 
 def compared(spent: Decimal, undisturbed: Decimal) -> str:
     saved = undisturbed - spent
-    less = f": {share(saved, undisturbed)} saved" if saved > 0 else ""
-    return f"{usd(undisturbed)} on demand, undisturbed{less}"
+    less = f" (you saved {share(saved, undisturbed)})" if saved > 0 else ""
+    return f"the same work on demand without evictions: {usd(undisturbed)}{less}"
 
 
 def taken_words(one: Taken, clock: Clock) -> str:
-    """`attempt 1 evicted 14:02:25 with 30 s notice: 10 steps, 20 s and $0.0200 of work done twice`"""
+    """`attempt 1 evicted 14:02:25 with 30 s notice: 10 steps, 20 s and $0.0200 of work repeated`"""
     warned = "without notice" if one.notice_s is None else f"with {duration(one.notice_s)} notice"
     told = f"attempt {one.attempt} {one.how} {clock(one.at)} {warned if one.how != 'moved' else ''}".rstrip()
     if not one.redone.seconds and not one.steps_lost:
-        safe = f"step {step(one.safe_step)} was safe" if one.safe_step is not None else "no work was lost"
+        safe = f"step {step(one.safe_step)} was saved" if one.safe_step is not None else "no work was lost"
         return f"{told}: {safe}"
     steps = f"{count(int(one.steps_lost), 'step')}, " if one.steps_lost else ""
-    again = f", because the script began again at {one.again}" if one.again else ""
-    return f"{told}: {steps}{both(one.redone)} of work done twice{again}"
+    again = f", because the script started over at {one.again}" if one.again else ""
+    return f"{told}: {steps}{both(one.redone)} of work repeated{again}"
 
 
 def left_words(receipt: Receipt) -> str:
-    """What is there of it now, as its provider says it."""
+    """What exists of it now, as its provider reports it."""
     if receipt.left is None:
-        return "what is left running could not be asked"
+        return "could not check what is still running"
     if receipt.left:
-        return f"left running: {count(len(receipt.left), 'resource')}, {usd(receipt.usd_per_hour)}/h"
-    return "left running: nothing, $0.00/h"
+        return f"still running: {count(len(receipt.left), 'resource')}, {usd(receipt.usd_per_hour)}/h"
+    return "still running: nothing, $0.00/h"
 
 
 def machine(one: Stay) -> str:
@@ -185,7 +185,7 @@ def machine(one: Stay) -> str:
 
 
 def clockwise(seconds: int) -> str:
-    """Whole seconds that can be added up by eye: `1:02:03`, `0:45`."""
+    """Whole seconds that are easy to add up: `1:02:03`, `0:45`."""
     minutes, rest = divmod(seconds, 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 

@@ -29,18 +29,18 @@ def count(number: int, thing: str) -> str:
 
 
 def usd(amount: Decimal, quantum: Decimal | None = None) -> str:
-    """In cents; of less than a dollar, and of less than a cent, more digits, so that something can be seen of it."""
+    """In cents; below a dollar and below a cent with more digits, so that something is visible."""
     return f"${amount.quantize(quantum or grain(amount)):,f}"
 
 
 def grain(amount: Decimal) -> Decimal:
-    """The finest that is worth showing of a sum like this."""
+    """The finest unit worth showing of a sum like this."""
     size = abs(amount)
     return CENT if size >= 1 or not size else FINE if size >= CENT else FINEST
 
 
 def money(amount: Decimal, currency: str) -> str:
-    """Any other currency goes by its name: `0.0883 EUR`."""
+    """Any other currency by its code: `0.0883 EUR`."""
     return usd(amount) if currency == "USD" else f"{amount.quantize(grain(amount)):,f} {currency}"
 
 
@@ -50,18 +50,18 @@ def share(part: Decimal, whole: Decimal) -> str:
 
 
 def step(number: float) -> str:
-    """`4,100`, and `2.5` where scripts count so."""
+    """`4,100`, or `2.5` if scripts count so."""
     return f"{number:,.0f}" if number == int(number) else f"{number:,g}"
 
 
 def how_old(at: datetime | None, now: datetime) -> str:
-    """Of a price: `asked for 3 minutes ago`, `of 2025-01-01, 14 months old`."""
+    """Of a price: `fetched 3 minutes ago`, `of 2025-01-01, 14 months old`."""
     if at is None:
         return "fixed"
     seconds = max((now - at).total_seconds(), 0.0)
     if seconds < 90:
-        return "just asked for"
+        return "fetched just now"
     for name, size, most in (("minute", 60, 60), ("hour", 3600, 48), ("day", 86400, 60)):
         if seconds < most * size:
-            return f"asked for {count(round(seconds / size), name)} ago"
+            return f"fetched {count(round(seconds / size), name)} ago"
     return f"of {at.date().isoformat()}, {count(round(seconds / 86400 / 30.4), 'month')} old"

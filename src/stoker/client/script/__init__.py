@@ -1,1 +1,1 @@
-"""Training scripts, parsed and never run: what a first job file can be written from."""
+"""Parses training scripts, without running them, to write a first job file."""

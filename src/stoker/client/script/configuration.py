@@ -1,4 +1,4 @@
-"""What a configuration file says that a script names: YAML, TOML, INI or JSON."""
+"""The values of a configuration file that a script names: YAML, TOML, INI or JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENDINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".json")  # JSON last: scr
 
 
 def configuration(folder: Path, tree: ast.Module) -> object:
-    """The first of those that are there, also as Hydra names them; None where there is none."""
+    """The first that exists, also by Hydra's names; None if there is none."""
     texts = {node.value for node in nodes(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     words = sorted(text for text in texts if len(text) < _LONGEST and re.fullmatch(r"[\w./-]+", text))
     names = [text for ending in _ENDINGS for text in words if text.endswith(ending)]
@@ -36,7 +36,7 @@ def configuration(folder: Path, tree: ast.Module) -> object:
 
 
 def _read(data: bytes, ending: str) -> object:
-    """Raises ValueError. The libraries are loaded here because few scripts need one."""
+    """Raises ValueError. The libraries are imported here because few scripts need one."""
     if ending == ".toml":
         import tomllib
 

@@ -1,4 +1,4 @@
-"""The options of a script, as argparse, click, absl, typer and fire have them declared."""
+"""The options of a script, declared with argparse, click, absl, typer or fire."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SHORT = re.compile(r"-[A-Za-z]\w*")
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
-    """An option the script takes on its command line."""
+class ScriptFlag:
+    """A command-line option of the script."""
 
     name: str  # with its dashes
     default: str | None = None
@@ -23,9 +23,9 @@ class Flag:
     switch: bool = False  # it takes no value
     optional: bool = False  # it takes a value or none
     positional: bool = False
-    into: str = ""  # the variable that it becomes, where that has another name
-    number: bool = False  # it takes no text
-    choices: tuple[str, ...] = ()  # all that it takes, where they are texts
+    into: str = ""  # the variable it sets, if that has another name
+    number: bool = False  # it takes a number
+    choices: tuple[str, ...] = ()  # all values that it takes, if they are texts
 
     @property
     def dest(self) -> str:
@@ -33,11 +33,11 @@ class Flag:
 
     @property
     def bare(self) -> str:
-        """The word that tells what it is for: a single letter does not."""
+        """The name that tells its purpose: a single letter does not."""
         return self.name.lstrip("-") if self.name.startswith("--") or self.positional else self.dest
 
 
-def declared(call: ast.Call, values: Values) -> Iterator[Flag]:
+def declared(call: ast.Call, values: Values) -> Iterator[ScriptFlag]:
     """By a call of argparse, click or absl."""
     names = [text for text in texts(call.args) if text.startswith("--")]
     names = names or [text for text in texts(call.args) if _SHORT.fullmatch(text)]
@@ -49,7 +49,7 @@ def declared(call: ast.Call, values: Values) -> Iterator[Flag]:
         names = [f"--{plain[0]}"]
         default = call.args[1] if len(call.args) > 1 else default
     if names:
-        yield Flag(
+        yield ScriptFlag(
             names[0].partition("/")[0],
             _text(default, values),
             _says_true(given.get("required")),
@@ -61,11 +61,11 @@ def declared(call: ast.Call, values: Values) -> Iterator[Flag]:
         )
     elif plain and kind in ("add_argument", "argument"):
         needed = not {"nargs", "default"} & given.keys()
-        yield Flag(plain[0], _text(default, values), needed, positional=True)
+        yield ScriptFlag(plain[0], _text(default, values), needed, positional=True)
 
 
-def of_functions(tree: ast.Module, imports: set[str], chosen: ast.FunctionDef | None = None) -> list[Flag]:
-    """Parameters of a function that typer or fire makes a command of; of several commands, of the chosen one."""
+def of_functions(tree: ast.Module, imports: set[str], chosen: ast.FunctionDef | None = None) -> list[ScriptFlag]:
+    """Parameters of a function that typer or fire turns into a command; with several commands, of the chosen one."""
     if not {"typer", "fire"} & imports:
         return []
     named = {
@@ -73,7 +73,7 @@ def of_functions(tree: ast.Module, imports: set[str], chosen: ast.FunctionDef | 
         for node in nodes(tree)
         if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in ("typer.run", "fire.Fire", "Fire")
     }
-    found: list[Flag] = []
+    found: list[ScriptFlag] = []
     for node in nodes(tree):
         if not isinstance(node, ast.FunctionDef) or (chosen is not None and node is not chosen):
             continue
@@ -82,12 +82,12 @@ def of_functions(tree: ast.Module, imports: set[str], chosen: ast.FunctionDef | 
     return found
 
 
-def of_dataclasses(tree: ast.Module, imports: set[str]) -> list[Flag]:
-    """Fields of the dataclasses that a library makes options of."""
+def of_dataclasses(tree: ast.Module, imports: set[str]) -> list[ScriptFlag]:
+    """Fields of the dataclasses that a library turns into options."""
     if not imports & {"tyro", "simple_parsing", "transformers.HfArgumentParser", "jsonargparse", "draccus"}:
         return []
     return [
-        Flag(f"--{one.target.id}", _plain_default(one.value), one.value is None, _is_boolean(one.value))
+        ScriptFlag(f"--{one.target.id}", _plain_default(one.value), one.value is None, _is_boolean(one.value))
         for node in nodes(tree)
         if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(mark) for mark in node.decorator_list)
         for one in node.body
@@ -100,7 +100,7 @@ def texts(nodes: list[ast.expr]) -> list[str]:
 
 
 def _parameter(call: ast.Call, kind: str) -> str:
-    """As click lets one name it: `option("-o", "output")`."""
+    """click's form of naming: `option("-o", "output")`."""
     return next((text for text in texts(call.args) if kind == "option" and text.isidentifier()), "")
 
 
@@ -143,7 +143,7 @@ def _is_switch(kind: str, given: dict[str | None, ast.expr], default: ast.expr |
     return switch or (boolean and kind in ("option", "DEFINE_bool", "DEFINE_boolean"))
 
 
-def _parameters(function: ast.FunctionDef, *, dashes: bool) -> Iterator[Flag]:
+def _parameters(function: ast.FunctionDef, *, dashes: bool) -> Iterator[ScriptFlag]:
     defaults = dict(zip(reversed(function.args.args), reversed(function.args.defaults), strict=False))
     for argument in function.args.args:
         default = defaults.get(argument)
@@ -152,4 +152,4 @@ def _parameters(function: ast.FunctionDef, *, dashes: bool) -> Iterator[Flag]:
         boolean = isinstance(default, ast.Constant) and isinstance(default.value, bool)
         text = str(default.value) if isinstance(default, ast.Constant) and default.value not in (None, ...) else None
         name = argument.arg.replace("_", "-") if dashes else argument.arg
-        yield Flag(f"--{name}", text, argument not in defaults, boolean, into=argument.arg)
+        yield ScriptFlag(f"--{name}", text, argument not in defaults, boolean, into=argument.arg)

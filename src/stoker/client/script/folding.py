@@ -1,6 +1,6 @@
-"""Texts that a script would compute: constants, joined paths, f-strings and defaults, folded as far as they go.
+"""Texts that a script would compute: constants, joined paths, f-strings and defaults, folded statically.
 
-What only a running script knows, such as the number of an epoch, becomes `*`, so that a path becomes a glob.
+Values known only at run time, such as the number of an epoch, become `*`, so that a path becomes a glob.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MODE = re.compile(r"[rwax][bt+]{0,2}")  # of `open`
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _ANY = ast.Constant(None)
 _DEEPEST = 20
-_MOST_STEPS = 2_000  # for one text: calls of calls would take for ever
+_MOST_STEPS = 2_000  # per text: nested calls would take too long
 _JOINING = ("join", "joinpath", "Path", "PurePath", "PosixPath")
 _PASSING = (
     "str",
@@ -38,9 +38,9 @@ _PASSING = (
 
 @dataclass(slots=True)
 class Values:
-    """What names stand for: variables, parameters with a default, flags, and keys of a configuration.
+    """The values of names: variables, parameters with a default, flags, and keys of a configuration.
 
-    Of a name that is given different texts in different places, the first that is known counts.
+    If a name has different texts in different places, the first known one counts.
     """
 
     names: dict[str, list[ast.expr]] = field(default_factory=dict)
@@ -49,13 +49,13 @@ class Values:
     code: LocalCode = field(default_factory=LocalCode)
     # Names that stand for one thing where they are: `f` of `with open(...) as f`, and `__file__` of each module.
     bound: dict[ast.Name, ast.expr] = field(default_factory=dict)
-    changing: set[str] = field(default_factory=set)  # names that loops and callers give other values
-    _choice: int = 0  # which of several calls tells what a parameter is
+    changing: set[str] = field(default_factory=set)  # names with other values in loops or from callers
+    _choice: int = 0  # which of several calls gives a parameter's value
     _steps: int = 0
     _busy: set[str] = field(default_factory=set)  # names whose text is being found
 
     def texts(self, node: ast.expr | None) -> list[str]:
-        """Every text that it is known to be, where it depends on how a function is called."""
+        """Every known value, if it depends on how a function is called."""
         found: dict[str, None] = {}
         for self._choice in range(4):
             if text := self.text(node):
@@ -64,7 +64,7 @@ class Values:
         return list(found)
 
     def text(self, node: ast.expr | None, depth: int = 0) -> str | None:
-        """None where nothing of it is known."""
+        """None if nothing of it is known."""
         self._steps = self._steps + 1 if depth else 0
         if node is None or depth > _DEEPEST or self._steps > _MOST_STEPS:
             return None
@@ -115,7 +115,7 @@ class Values:
             found = next((text for text in texts if text is not None), None)
             self._busy.remove(name)
             if found and _NUMBER.fullmatch(found) and (name in self.changing or len(self.names[name]) > 1):
-                return None  # an epoch or a step, and this only its first
+                return None  # an epoch or a step, and this is only its first value
         return self.known.get(name) if found is None else found
 
     def _attribute(self, node: ast.Attribute, name: str, depth: int) -> str | None:
@@ -180,7 +180,7 @@ class Values:
         return "".join(texts)
 
     def _concatenated(self, parts: Iterable[ast.expr], between: str, depth: int) -> str | None:
-        """None where its beginning is not known: it may be anywhere then."""
+        """None if its beginning is unknown: it may be anywhere then."""
         texts = [self.text(part, depth + 1) for part in parts]
         if not texts or texts[0] is None:
             return None
@@ -205,21 +205,21 @@ def gather(*trees: ast.AST) -> Values:
 
 
 def place_file(values: Values, tree: ast.AST, path: str) -> None:
-    """`path` is what `__file__` means in this tree, as seen from the working directory."""
+    """`path` is the value of `__file__` in this tree, relative to the working directory."""
     for node in nodes(tree):
         if isinstance(node, ast.Name) and node.id == "__file__":
             values.bound[node] = ast.Constant(path)
 
 
 def _opened(node: ast.With) -> dict[ast.Name, ast.expr]:
-    """Other functions open other files by the same name, so that only the body of the statement is meant."""
+    """Other functions open other files with the same name, so only the body of the statement counts."""
     named = {one.optional_vars.id: one.context_expr for one in node.items if isinstance(one.optional_vars, ast.Name)}
     inside = (one for statement in node.body for one in ast.walk(statement))
     return {one: named[one.id] for one in inside if isinstance(one, ast.Name) and one.id in named}
 
 
 def _above(text: str | None, levels: int) -> str | None:
-    """None where that is not in the working directory any more."""
+    """None if that is outside the working directory."""
     parents = list(PurePosixPath(text).parents) if text else []
     return str(parents[levels - 1]) if levels <= len(parents) else None
 

@@ -1,6 +1,6 @@
-"""The functions of a script and of the modules beside it: what they are called with, and what they give back.
+"""The functions of a script and of its modules: what they are called with, and what they return.
 
-Names are matched as they are written: a script that has two methods of one name is read as if either could be meant.
+Names are matched as written: with two methods of one name, either may be meant.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _MOST_MODULES = 20
-_MOST_BYTES = 300_000  # of all modules: reading that much takes a tenth of a second
+_MOST_BYTES = 300_000  # of all modules: parsing that much takes a tenth of a second
 _MOST_SITES = 4
 _LIBRARIES = (
     "torch",
@@ -36,11 +36,16 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 class LocalCode:
     functions: dict[str, list[Function]] = field(default_factory=dict)  # a class stands for its `__init__`
     sites: dict[str, list[ast.Call]] = field(default_factory=dict)
+    of_libraries: dict[str, list[ast.Call]] = field(default_factory=dict)  # calls of a few well-known ones
     owners: dict[ast.Name, tuple[str, Function]] = field(default_factory=dict)  # of names that are parameters
     _results: dict[Function, list[ast.expr]] = field(default_factory=dict)
 
+    def called(self, name: str) -> list[ast.Call]:
+        """All calls of a function of this name, wherever it is from."""
+        return [*self.sites.get(name, ()), *self.of_libraries.get(name, ())]
+
     def given(self, node: ast.Name) -> Iterator[ast.expr]:
-        """What a parameter may be: at the first few calls of its function, and its default where one lacks it."""
+        """A parameter's possible values: at the first few calls of its function, and its default if one omits it."""
         called, function = self.owners[node]
         position, default = _position(function, node.id), _default(function, node.id)
         calls = self.sites.get(called, [])[:_MOST_SITES]
@@ -56,7 +61,7 @@ class LocalCode:
             yield default
 
     def results(self, call: ast.Call) -> Iterator[ast.expr]:
-        """What the function that is called may give back."""
+        """What the called function may return."""
         for function in self.functions.get(name_of(call), ()) if is_local(call) else ():
             if function.name != "__init__":
                 if function not in self._results:
@@ -64,13 +69,13 @@ class LocalCode:
                 yield from self._results[function]
 
     def properties(self, name: str) -> Iterator[ast.expr]:
-        """What a property of this name gives back."""
+        """What a property of this name returns."""
         for function in self.functions.get(name, ()):
             if any("property" in ast.unparse(one) for one in function.decorator_list):
                 yield from _returned(function)
 
     def passes_to(self, call: ast.Call) -> str:
-        """The function that a wrapper hands all of its arguments to, as in `torch.save(*args)`; else empty."""
+        """The function that a wrapper passes all of its arguments to, as in `torch.save(*args)`; else empty."""
         for function in self.functions.get(name_of(call), ()) if is_local(call) else ():
             rest = function.args.vararg
             for inner in nodes(function) if rest else ():
@@ -85,10 +90,10 @@ class LocalCode:
 def local_code(trees: Iterable[ast.AST]) -> LocalCode:
     code = LocalCode()
     for tree in trees:
-        for node in nodes(tree):  # from the outside in: the innermost function has the last word on a name
+        for node in nodes(tree):  # from the outside in: the innermost function decides about a name
             if isinstance(node, ast.Call):
-                if is_local(node):
-                    code.sites.setdefault(name_of(node), []).append(node)
+                calls = code.sites if is_local(node) else code.of_libraries
+                calls.setdefault(name_of(node), []).append(node)
             elif isinstance(node, ast.ClassDef):
                 for one in node.body:
                     if isinstance(one, Function) and one.name == "__init__":
@@ -99,7 +104,7 @@ def local_code(trees: Iterable[ast.AST]) -> LocalCode:
 
 
 def nodes(tree: ast.AST) -> list[ast.AST]:
-    """All of a tree, found once: it is looked through many times."""
+    """All nodes of a tree, collected once: they are searched many times."""
     known: list[ast.AST] | None = tree.__dict__.get("_nodes")
     if known is None:
         known = list(ast.walk(tree))
@@ -112,7 +117,7 @@ def name_of(call: ast.Call) -> str:
 
 
 def is_local(call: ast.Call) -> bool:
-    """Not a function of a well-known library, which may have the name of one that is here."""
+    """Not a function of a well-known library, which may share its name with a local one."""
     return not (isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") in _LIBRARIES)
 
 
@@ -185,7 +190,7 @@ def _files(parts: list[str], path: Path, root: Path) -> Iterator[Path]:
 
 
 def _files_in(place: Path, parts: list[str]) -> Iterator[Path]:
-    """The module itself, or the one that the last name is a thing of."""
+    """The module itself, or the module that contains the last name."""
     for names in (parts, parts[:-1]):
         if names:
             file = place.joinpath(*names)

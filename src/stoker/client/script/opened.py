@@ -1,4 +1,4 @@
-"""What a script opens or imports and a run would not have: left out by an ignore file, or outside of the source."""
+"""What a script opens or imports but a run would not have: excluded by an ignore file, or outside the source."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from stoker.client.script.localcode import name_of, nodes
 from stoker.client.script.script import Script, look
-from stoker.client.source.tree import Tree
+from stoker.client.source.tree import SourceTree
 from stoker.model.job.checkpointpaths import CheckpointPaths
 from stoker.model.job.commandline import NOTEBOOK, commands
 from stoker.model.job.fields import Problems
@@ -32,17 +33,17 @@ _NOT_TEXTS = ("null", "true", "false", "yes", "no", "on", "off")  # to YAML
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Something that the script needs, that is here, and that a run would not have."""
+    """Something that the script needs, that exists here, and that a run would not have."""
 
     opener: str  # the file of the code that opens it, or the script that imports it
     path: str  # from the source
-    taken: str  # what to bring: the path itself, or the folder that it is in
-    inside: bool  # of the source, where an ignore file leaves it out
+    taken: str  # what to add as data: the path itself, or its folder
+    inside: bool  # inside the source, but excluded by an ignore file
     imported: bool = False  # a module, and no data
 
     @property
     def name(self) -> str:
-        """Of the input that brings it."""
+        """The name of the input to add."""
         words = re.sub(r"\W+", "_", PurePosixPath(self.taken).stem).strip("_").lower()
         return words if words.isidentifier() else "data"
 
@@ -55,7 +56,7 @@ class Lacking:
 
     @property
     def can_be_brought(self) -> bool:
-        """To where the script looks for it: not far above its folder."""
+        """Where the script looks for it: not far above its folder."""
         try:
             PlaceForData().read(self.taken, "at")
         except Problems:
@@ -67,21 +68,35 @@ class Lacking:
         return "imports" if self.imported else "opens"
 
     def __str__(self) -> str:
-        why = "an ignore file leaves it out" if self.inside else "it is outside of the source"
-        then = f"`data: {{{self.entry}}}` brings it" if self.can_be_brought else "Move it into the source, or beside it"
-        return f"`{self.path}`, which {self.opener} {self.use}, is not sent: {why}. {then}"
+        why = "an ignore file excludes it" if self.inside else "it is outside the source"
+        then = f"`data: {{{self.entry}}}` adds it" if self.can_be_brought else "Move it into the source, or next to it"
+        return f"`{self.path}`, which {self.opener} {self.use}, is not uploaded: {why}. {then}"
 
 
-def missing(job: Job, tree: Tree) -> list[str]:
-    """Sentences for a plan: what is missing, and the line that brings it."""
-    return [str(one) for one in lacking(job, tree)]
-
-
-def lacking(job: Job, tree: Tree) -> list[Lacking]:
-    """The script is read, never run."""
+def missing(job: Job, tree: SourceTree) -> list[str]:
+    """Sentences for a plan: what is missing, and the line that adds it."""
     script = _script(job, tree)
     if script is None or script.tree is None:
         return []
+    return [*map(str, _lacking(job, tree, script)), *_elsewhere(script, tree)]
+
+
+def _elsewhere(script: Script, tree: SourceTree) -> list[str]:
+    """What the script looks for in its working directory and lies in its own folder."""
+    if script.runs_in or not (path := opens_beside(script, tree.root)):
+        return []
+    own, name = PurePosixPath(script.path).parent, PurePosixPath(script.path).name
+    where = f"`{path}`, which {script.path} opens, is in `{own}`, and the command runs in the folder of the job file"
+    return [f"{where}. `run: cd {shlex.quote(str(own))} && python {shlex.quote(name)}` starts it there"]
+
+
+def lacking(job: Job, tree: SourceTree) -> list[Lacking]:
+    """The script is parsed, never run."""
+    script = _script(job, tree)
+    return [] if script is None or script.tree is None else _lacking(job, tree, script)
+
+
+def _lacking(job: Job, tree: SourceTree, script: Script) -> list[Lacking]:
     script.follow(tree.root)
     opened = dict(_opened(script, tree.root)) | dict.fromkeys(_arguments(job, script), script.path)
     modules = {path.relative_to(tree.root).as_posix() for path in script.modules}
@@ -108,8 +123,8 @@ def lacking(job: Job, tree: Tree) -> list[Lacking]:
 
 
 def _taken(path: str, found: Iterable[str], root: Path) -> str:
-    """A folder as it is; of a file, the folder that it is in, unless that is the source's own, or lies outside with
-    nothing else of it wanted."""
+    """A folder as it is; for a file, its folder, unless that is the source's own, or is outside and nothing else in it
+    is used."""
     folder = str(PurePosixPath(path).parent)
     if (root / path).is_dir() or folder in (".", "..", "../..", "../../.."):
         return path
@@ -117,11 +132,17 @@ def _taken(path: str, found: Iterable[str], root: Path) -> str:
     return path if path.startswith("..") and len(beside) == 1 else folder
 
 
-def _script(job: Job, tree: Tree) -> Script | None:
+def _script(job: Job, tree: SourceTree) -> Script | None:
+    first, *_ = (*commands(job.run), None)
+    moved = first.words[1] if first and first.words[:1] == ("cd",) and len(first.words) == 2 else ""
     for command in reversed(commands(job.run)):
         name = command.script or (f"{command.module.replace('.', '/')}.py" if command.module else "")
-        if name.endswith((".py", NOTEBOOK)) and (tree.root / name).is_file():
-            return look(tree.root / name, name)
+        name = os.path.normpath(f"{moved}/{name}") if moved and name else name
+        if name.endswith((".py", NOTEBOOK)) and not name.startswith("..") and (tree.root / name).is_file():
+            script = look(tree.root / name, name)
+            if script and moved:
+                script.run_in(os.path.normpath(moved), tree.root)
+            return script
     return None
 
 
@@ -137,7 +158,7 @@ def _opened(script: Script, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _arguments(job: Job, script: Script) -> Iterator[str]:
-    """What the command tells the script, but for where it is to write. Normal paths, if they are paths at all."""
+    """The command's arguments for the script, except where to write. Normal paths, if they are paths."""
     for command in commands(job.run):
         started = command.script or command.module
         if not started or not command.trains:
@@ -151,9 +172,20 @@ def _arguments(job: Job, script: Script) -> Iterator[str]:
 
 
 def _from_root(text: str, script: Script) -> str:
-    """A notebook runs in its own folder."""
-    folder = PurePosixPath(script.path).parent if script.path.endswith(NOTEBOOK) else PurePosixPath(".")
-    return os.path.normpath(folder / text)
+    return os.path.normpath(PurePosixPath(script.runs_in) / text)
+
+
+def opens_beside(script: Script, root: Path) -> str:
+    """A file that the script looks for in its working directory and that lies in its own folder only: it is meant to
+    run there. Empty where there is none, or it opens something of the root as well."""
+    own = PurePosixPath(script.path).parent
+    if script.tree is None or script.path.endswith(NOTEBOOK) or str(own) == "." or script.inside:
+        return ""
+    texts = {os.path.normpath(text) for text, _ in _opened(script, root)}
+    plain = {text for text in texts if not text.startswith(("/", "..", f"{own}/")) and text not in (".", str(own))}
+    if any(_is_there(root / text) and not _is_there(root / own / text) for text in plain):
+        return ""
+    return next((text for text in sorted(plain) if (root / own / text).is_file() and not _is_there(root / text)), "")
 
 
 def _texts(call: ast.Call, script: Script) -> Iterator[str]:
@@ -169,7 +201,7 @@ def _texts(call: ast.Call, script: Script) -> Iterator[str]:
 def _is_there(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # in a folder of somebody else's, or no name at all
+    except (OSError, ValueError):  # in an unreadable folder, or not a valid name
         return False
 
 
@@ -180,7 +212,7 @@ def _is_given(path: str, job: Job) -> bool:
     return any(path == one or path.startswith(f"{one}/") for one in given) or PurePosixPath(path).is_absolute()
 
 
-def _sent(tree: Tree) -> set[str]:
+def _sent(tree: SourceTree) -> set[str]:
     """Files and the folders that they are in."""
     files = {entry.path for entry in tree.snapshot.entries if entry.kind is not EntryKind.FOLDER}
     folders: set[str] = set()

@@ -1,11 +1,11 @@
-"""The arguments that make a script resume: found by the name of a flag, and by what the script does with its value."""
+"""The arguments that make a script resume: found by a flag's name, and by what the script does with its value."""
 
 from __future__ import annotations
 
 import ast
 import re
 
-from stoker.client.script.flags import Flag
+from stoker.client.script.flags import ScriptFlag
 from stoker.client.script.localcode import name_of, nodes
 from stoker.client.script.script import Script
 
@@ -14,7 +14,7 @@ _SAYS_SO = re.compile(
     r"(auto[_-]?)?(resume|restore|continue)"
     r"([_-]?(from|path|checkpoint|ckpt|file|training|train|model|weights|run|state|dir|last|latest|if|possible))*"
 )
-# May also say where to save, or be a model to begin with: what the script does with it decides.
+# May also be where to save, or an initial model: what the script does with it decides.
 _MAY_MEAN_IT = re.compile(
     r"(load|ckpt|checkpoint|last[_-]?(ckpt|checkpoint)|(model[_-])?(ckpt|checkpoint)[_-](path|file|to[_-]load)"
     r"|load[_-](checkpoint|ckpt|model|state|from|path|file|dir|checkpoint[_-]path|from[_-]checkpoint)"
@@ -32,7 +32,7 @@ _CONFIGURED = ("ckpt_path", "resume", "resume_from", "resume_from_checkpoint", "
 
 
 def resume_arguments(script: Script, *, resumes: bool = False) -> str:
-    """Empty where it needs none, because it `resumes` by itself, or where none are known."""
+    """Empty if it needs none, because it `resumes` by itself, or if none are known."""
     if script.settings.get("init_from") and script.takes_settings:
         return "--init_from=resume"
     named = [(flag.bare.lower(), flag) for flag in script.flags]
@@ -50,13 +50,13 @@ def resume_arguments(script: Script, *, resumes: bool = False) -> str:
     return _configured(script)
 
 
-def _is_meant(flag: Flag, script: Script, pattern: re.Pattern[str], *, resumes: bool) -> bool:
+def _is_meant(flag: ScriptFlag, script: Script, pattern: re.Pattern[str], *, resumes: bool) -> bool:
     if flag.default not in (None, "", "True", "False") and resumes and not flag.switch:
         return False
     if flag.number or (flag.choices and not _chosen(flag)):
         return False  # it takes no path
     if flag.switch and "restart" in flag.name:
-        return False  # as a switch it says to begin anew
+        return False  # as a switch it means to start over
     if pattern is _SAYS_SO or flag.switch:
         return pattern is not _WEIGHTS
     if _is_used(script, flag.dest, _SAVERS):
@@ -64,7 +64,7 @@ def _is_meant(flag: Flag, script: Script, pattern: re.Pattern[str], *, resumes: 
     return pattern is _MAY_MEAN_IT or (_is_used(script, flag.dest, _LOADERS) and _restores_progress(script))
 
 
-def _written(flag: Flag) -> str:
+def _written(flag: ScriptFlag) -> str:
     if flag.switch:
         return flag.name
     if flag.choices:
@@ -72,7 +72,7 @@ def _written(flag: Flag) -> str:
     return f"{flag.name} True" if flag.default in ("True", "False") and not flag.optional else f"{flag.name} {_NEWEST}"
 
 
-def _chosen(flag: Flag) -> str:
+def _chosen(flag: ScriptFlag) -> str:
     return next((one for one in flag.choices if one.lower() in _CHOICES), "")
 
 

@@ -1,4 +1,4 @@
-"""Where a script saves what it trains, and what it loads again: read from its text, for `stoker init`."""
+"""Where a script saves its model, and what it loads again: parsed from its text, for `stoker init`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,21 @@ from stoker.client.script.localcode import name_of, nodes
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")  # that a library fills in, as in `model-{epoch:02d}.keras`
 _CHECKPOINT = re.compile(r"(?i)ckpt|check_?point|(^|[/_.-])(last|latest|epoch|step|iter|snapshot|state|resume)")
 _MODEL_FILE = re.compile(
-    r"(?i)\.(pt|pth|tar|ckpt|h5|hdf5|keras|safetensors|bin|pkl|pickle|joblib|onnx|npz|npy|json|ubj|model|msgpack|db)(\.(gz|bz2|xz|zst))?$"
+    r"(?i)\.(pt|pth|tar|ckpt|h5|hdf5|keras|safetensors|bin|pkl|pickle|joblib|onnx|npz|npy|json|ubj|model|msgpack|db|sav|cbm|eqx|zip"
+    r"|pb|tflite|gguf|mat|dill|sqlite3?|pdparams|params|weights|txt(?=\.))(\.(gz|bz2|xz|zst))?$"
 )
-# The number of the argument that says where, or the keywords that do; -1 is the last one.
+# The index of the argument with the path, or its keywords; -1 is the last one.
 _SAVERS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "save": (1, ("f", "path", "filepath", "checkpoint_id")),
+    "save": (1, ("f", "path", "filepath", "checkpoint_id", "file_prefix")),
+    "async_save": (1, ("checkpoint_id",)),
     "dump": (1, ("filename", "file")),
+    "export": (2, ("f", "filepath", "fname")),  # of `torch.onnx`; a model's own takes the path first
+    "savetxt": (0, ("fname",)),
+    "tofile": (0, ("fid",)),
+    "to_disk": (0, ("path",)),
+    "tree_serialise_leaves": (0, ("path_or_file",)),
+    "save_replay_buffer": (0, ("path",)),
+    "save_word2vec_format": (0, ("fname",)),
     "savez": (0, ("file",)),
     "savez_compressed": (0, ("file",)),
     "save_model": (0, ("fname", "filepath", "path")),
@@ -37,15 +46,27 @@ _SAVERS: dict[str, tuple[int, tuple[str, ...]]] = {
 }
 _OF_NUMPY = ("np", "numpy", "jnp")  # whose `save` takes the path first
 _OF_MODULES = ("replace", "rename", "move", "copy")  # of `os` and `shutil`: texts and dictionaries have them, too
-# What these write is a model whatever it is called; without a suffix it is a folder.
-_MODEL_SAVERS = ("save_model", "save_weights", "save_pretrained", "save_state", "save_checkpoint")
-_CALLBACKS: dict[str, tuple[str, ...]] = {  # what saves again and again, and which argument says where
+_MOVERS = (*_OF_MODULES, "copyfile")
+# These write a model whatever its name is; without a suffix it is a folder.
+_MODEL_SAVERS = ("save_model", "save_weights", "save_pretrained", "save_state", "save_checkpoint", "to_disk")
+_FILE_SAVERS = ("savetxt", "tofile", "tree_serialise_leaves", "save_replay_buffer", "save_word2vec_format")
+_PICKLES = ("pickle", "cPickle", "cloudpickle", "dill", "joblib")  # modules that write no settings or logs
+_ENDINGS = {"save": ".zip", "save_replay_buffer": ".pkl"}  # that Stable-Baselines3 adds
+_REINFORCED = {"stable_baselines3", "sb3_contrib"}
+_CALLBACKS: dict[str, tuple[str, ...]] = {  # callbacks that save repeatedly, and the argument with the path
     "ModelCheckpoint": ("filepath", "dirpath"),
     "BackupAndRestore": ("backup_dir",),
     "TrainingCheckPoint": ("directory",),
     "CheckpointManager": ("directory",),
+    "CheckpointCallback": ("save_path",),
+    "EvalCallback": ("best_model_save_path",),
+    "DiskSaver": ("dirname",),
+    "JournalFileStorage": ("file_path",),
+    "JournalFileBackend": ("file_path",),
+    "Memory": ("location",),  # of joblib, which computes nothing twice
 }
-_ROOTS = {"TrainingArguments": "output_dir", "Seq2SeqTrainingArguments": "output_dir"}
+_FOLDERS = ("CheckpointCallback", "EvalCallback", "DiskSaver", "Memory")  # of these, whatever it is called
+_ROOTS = {"output_dir": ("Arguments", "Config", "Trainer"), "work_dir": ("Runner",)}  # and how such classes are called
 _LOADERS = (
     "load",
     "load_model",
@@ -59,11 +80,11 @@ _LOADERS_ALONE = ("exists", "isfile", "is_file", "isdir", "glob", "listdir", "ig
 
 
 @dataclass(slots=True)
-class Saving:
+class SavedPaths:
     """Paths and globs in the working directory."""
 
     checkpoints: list[str] = field(default_factory=list)
-    models: list[str] = field(default_factory=list)  # saved, and not known to be loaded again
+    models: list[str] = field(default_factory=list)  # saved, and apparently not loaded again
     loads: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)  # absolute paths that it saves to
 
@@ -73,37 +94,80 @@ class Saving:
         return any(_meet(saved, loaded) for saved in self.checkpoints for loaded in self.loads)
 
 
-def saving(trees: Iterable[ast.AST], values: Values, imports: set[str]) -> Saving:
-    found, saved = Saving(), list[tuple[str, bool]]()
+def saving(trees: Iterable[ast.AST], values: Values, imports: set[str], depth: int = 0) -> SavedPaths:
+    """`depth` says how many folders below the root the script runs: what it saves further up is not kept."""
+    found, saved = SavedPaths(), list[tuple[str, bool, bool]]()
+    elsewhere = _moved_to(values)
     for node in (node for tree in trees for node in nodes(tree)):
         if isinstance(node, ast.Call):
             name = values.code.passes_to(node) or name_of(node)
-            saved += [(path, surely) for path, surely in _saved(node, name, values, imports) if path]
+            moved = name in _MOVERS
+            saved += [(path, surely, moved) for path, surely in _saved(node, name, values, imports) if path]
             found.outside += [path for path in _outside(node, name, values) if path not in found.outside]
             if name in _LOADERS or name in _LOADERS_ALONE:
                 found.loads += [
                     path for one in _places(node, name) for text in values.texts(one) if (path := _path(text))
                 ]
-    for path, surely in saved:
+    parts = {path for path in map(_path, _moved_from(values)) if path}  # written under another name first
+    saved = [(_below(elsewhere, path), surely, moved) for path, surely, moved in saved if path not in parts]
+    found.loads = [_below(elsewhere, path) for path in found.loads]
+    above = [path for path, _, moved in saved if climbs(path) > depth and not moved]
+    found.outside += [path for path in dict.fromkeys(above) if path not in found.outside]
+    for path, surely, moved in saved:
+        if climbs(path) > depth:
+            continue
         again = any(_meet(path, loaded) for loaded in found.loads)
-        if not surely and not again and not _is_named(path) and PurePosixPath(path).suffix != ".txt":
-            continue  # a file that was moved, and is nothing that is trained
+        if moved and not again and not _is_named(path) and PurePosixPath(path).suffix != ".txt":
+            continue  # it is not a model
         target = found.checkpoints if surely or again or _CHECKPOINT.search(path) or UNKNOWN in path else found.models
         if path not in target:
             target.append(path)
     return found
 
 
+def _moved_to(values: Values) -> str:
+    """The folder that the script changes to, if it is one that is known."""
+    calls = values.code.called("chdir")
+    texts = {_path(values.text(call.args[0])) for call in calls if call.args}
+    return texts.pop().rstrip("/") if len(texts) == 1 else ""
+
+
+def _below(folder: str, path: str) -> str:
+    return path if not folder or path.startswith(f"{folder}/") else f"{folder}/{path}"
+
+
+def _moved_from(values: Values) -> Iterator[str]:
+    """What is given its name only when it is finished."""
+    for name in ("replace", "rename", "move"):
+        for call in values.code.called(name):
+            owner = getattr(call.func.value, "id", "") if isinstance(call.func, ast.Attribute) else ""
+            if owner in ("os", "shutil") and len(call.args) == 2:
+                yield from values.texts(call.args[0])
+
+
 def _saved(call: ast.Call, name: str, values: Values, imports: set[str]) -> Iterator[tuple[str, bool]]:
-    """Where this call saves, and whether it does so again and again by its nature."""
+    """Where this call saves, and whether it saves repeatedly."""
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     if name in _CALLBACKS:
         places = [given[key] for key in _CALLBACKS[name] if key in given] or call.args[:2]
         path = next((found for one in places if (found := _path(values.text(one)))), "")
         if path or not _is_lightning(imports):
-            yield path, True
-    elif name in _ROOTS and (place := given.get(_ROOTS[name], call.args[0] if call.args else None)) is not None:
+            yield (_folder(path) if name in _FOLDERS else path), True
+    elif place := _root(call, name, given):
         yield _folder(_path(values.text(place))), True
+    elif name in ("Accelerator", "ProjectConfiguration") and "project_dir" in given:
+        if "automatic_checkpoint_naming" in given or any(not one.args for one in values.code.called("save_state")):
+            yield _folder(_path(values.text(given["project_dir"]))), True
+    elif name == "open" and isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") == "shelve":
+        for path in (_path(text) for place in call.args[:1] for text in values.texts(place)):
+            yield path, True
+            yield path and f"{path}.*", True  # which file it is depends on the database that Python was built with
+    elif name == "train" and "ultralytics" in imports and {"data", "epochs"} & set(given):
+        yield _folder(_path(values.text(given["project"])) if "project" in given else "runs"), True
+    elif name.startswith("CatBoost") and "save_snapshot" in given:
+        yield _folder(_path(values.text(given["train_dir"])) if "train_dir" in given else "catboost_info"), True
+    elif name == "SaveModelCallback" and "fastai" in imports:
+        yield "models/", True
     elif name == "HfArgumentParser" and "TrainingArguments" in ast.unparse(call):
         yield _folder(_path(values.forced.get("output_dir"))), True
     elif name == "Trainer" and _is_lightning(imports):
@@ -115,13 +179,31 @@ def _saved(call: ast.Call, name: str, values: Values, imports: set[str]) -> Iter
         text = values.text(given.get("storage", given.get("url", call.args[0] if call.args else None))) or ""
         if text.startswith("sqlite:///"):
             yield _path(text.removeprefix("sqlite:///")), True
+    elif name == "export" and "export" in values.code.functions:
+        return  # what is in it saves, wherever that is
     elif name in _SAVERS:
-        yield from ((path, name == "save_state") for path in _written(call, name, given, values))
+        yield from ((path, name == "save_state") for path in _written(call, name, given, values, imports))
+    elif name == "write" and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+        opened = call.func.value
+        mode = values.text(opened.args[1]) if len(opened.args) > 1 else None
+        if name_of(opened) == "open" and "wb" in (mode or ""):
+            yield from ((path, False) for text in values.texts(opened.args[0]) if _is_named(path := _path(text)))
     elif name == "write_bytes" and isinstance(call.func, ast.Attribute):
         yield from ((path, False) for text in values.texts(call.func.value) if _is_named(path := _path(text)))
 
 
-def _written(call: ast.Call, name: str, given: dict[str | None, ast.expr], values: Values) -> Iterator[str]:
+def _root(call: ast.Call, name: str, given: dict[str | None, ast.expr]) -> ast.expr | None:
+    """The argument that names the folder for all that a trainer writes."""
+    for key, ends in _ROOTS.items():
+        if name.endswith(ends) and name != "HfArgumentParser":
+            first = call.args[0] if call.args and name.endswith("TrainingArguments") else None
+            return given.get(key, first)
+    return None
+
+
+def _written(
+    call: ast.Call, name: str, given: dict[str | None, ast.expr], values: Values, imports: set[str]
+) -> Iterator[str]:
     number, keys = _SAVERS[name]
     if name in _OF_MODULES and not (
         isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") in ("os", "shutil")
@@ -133,15 +215,37 @@ def _written(call: ast.Call, name: str, given: dict[str | None, ast.expr], value
     owner = getattr(call.func.value, "id", "") if isinstance(call.func, ast.Attribute) else None
     if name == "save" and owner is not None and (len(call.args) == 1 or owner in _OF_NUMPY):
         number = 0  # `model.save(path)`
+    if name == "save_model" and len(call.args) > 1 and values.text(call.args[1]):
+        number = 1  # `save_model(model, path)`, of safetensors and Keras
+    if name == "export" and len(call.args) < 3:
+        number = 0  # `model.export(path)`
+    if name == "save" and len(call.args) > 1 and _names_model(values.text(call.args[0])):
+        number = 0  # `fabric.save(path, state)`
     mode = values.text(given.get("mode", call.args[1] if len(call.args) > 1 else None)) or "r"
     if name == "File" and mode.startswith("r"):
         return
     if not places and len(call.args) > number:
         places = [call.args[number]]
+    whatever = name in (*_MODEL_SAVERS, *_FILE_SAVERS, *_OF_MODULES) or (name == "dump" and owner in _PICKLES)
+    parted = "checkpoint_id" in given  # a folder with a file for each rank
     for path in (_path(text) for place in places for text in values.texts(place)):
-        folder = name in _MODEL_SAVERS and not PurePosixPath(path).suffix
-        if path and (folder or name in (*_MODEL_SAVERS, *_OF_MODULES) or _is_named(path)):
+        path = _ended(path, name, imports)
+        folder = (name in _MODEL_SAVERS or (parted and "/" not in path)) and not PurePosixPath(path).suffix
+        if path and (folder or whatever or _is_named(path)):
             yield _folder(path) if folder else path
+
+
+def _names_model(text: str | None) -> bool:
+    return bool(text and _MODEL_FILE.search(text))
+
+
+def _ended(path: str, name: str, imports: set[str]) -> str:
+    """With the ending and the folder that a library adds."""
+    if not path or PurePosixPath(path).suffix:
+        return path
+    if _REINFORCED & imports and name in _ENDINGS:
+        return path + _ENDINGS[name]
+    return f"models/{path}.pth" if name == "save" and "fastai" in imports else path
 
 
 def _outside(call: ast.Call, name: str, values: Values) -> Iterator[str]:
@@ -153,7 +257,7 @@ def _outside(call: ast.Call, name: str, values: Values) -> Iterator[str]:
 
 
 def _is_named(path: str) -> bool:
-    """Whether its name is one of a model or a checkpoint; a folder was found to be one before."""
+    """Whether its name is that of a model or a checkpoint; a folder was identified before."""
     return path.endswith("/") or bool(_MODEL_FILE.search(path) or _CHECKPOINT.search(PurePosixPath(path).name))
 
 
@@ -180,20 +284,27 @@ def _folder(path: str) -> str:
 
 
 def _path(text: str | None) -> str:
-    """As a path in the working directory; empty where it is none, or not known well enough to be named."""
+    """As a path in the working directory; empty if it is not one, or not known well enough."""
     if not text or len(text) > 200 or "://" in text or "\n" in text:
         return ""
     folder = text.endswith("/")
     path = PurePosixPath(re.sub(r"\*+", UNKNOWN, _PLACEHOLDER.sub(UNKNOWN, text)))
-    if path.is_absolute() or ".." in path.parts or not path.parts or not re.fullmatch(r"[\w. =*@+-]+", path.parts[0]):
+    inner = path.parts[climbs(str(path)) :]
+    if path.is_absolute() or ".." in inner or not inner or not re.fullmatch(r"[\w. =*@+-]+", inner[0]):
         return ""
-    if path.parts[0].strip("*. ") == "" or not all(part.isprintable() for part in path.parts):
+    if inner[0].strip("*. ") == "" or not all(part.isprintable() for part in inner):
         return ""
     return f"{path}/" if folder else str(path)
 
 
+def climbs(path: str) -> int:
+    """How many folders it goes up before it goes anywhere."""
+    parts = PurePosixPath(path).parts
+    return next((number for number, part in enumerate(parts) if part != ".."), len(parts))
+
+
 def _meet(one: str, other: str) -> bool:
-    """Whether they can be the same, or one is in the other."""
+    """Whether they may be the same, or one is in the other."""
     first, second = one.rstrip("/"), other.rstrip("/")
     if UNKNOWN in first or UNKNOWN in second:
         return first.partition(UNKNOWN)[0].rpartition("/")[0] == second.partition(UNKNOWN)[0].rpartition("/")[0]

@@ -1,22 +1,23 @@
-"""What a training script says of itself: its flags, the folders it writes to, what it saves, the libraries it uses.
+"""The facts of a training script: its flags, the folders it writes to, what it saves, the libraries it uses.
 
-It is parsed and never run, so that looking at somebody's code is harmless.
+It is parsed and never run, so that analysing unknown code is safe.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from stoker.client.script.configuration import configuration
-from stoker.client.script.flags import Flag, declared, of_dataclasses, of_functions, texts
+from stoker.client.script.flags import ScriptFlag, declared, of_dataclasses, of_functions, texts
 from stoker.client.script.folding import Values, empty_keys, flatten, gather, place_file
 from stoker.client.script.localcode import modules, nodes
-from stoker.client.script.saving import Saving, saving
-from stoker.client.subcommands import Subcommand, decorated, subcommand
+from stoker.client.script.saving import SavedPaths, climbs, saving
+from stoker.client.script.subcommands import Subcommand, decorated, subcommand
 from stoker.model.job.commandline import NOTEBOOK
 
 _MOST_BYTES = 500_000
@@ -49,21 +50,24 @@ class Script:
     """What was found; `path` is relative to the folder. Lists are in the order of the text."""
 
     path: str
-    flags: list[Flag] = field(default_factory=list)
+    flags: list[ScriptFlag] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)  # folders, relative
     imports: set[str] = field(default_factory=set)
     secrets: list[str] = field(default_factory=list)
     is_program: bool = False  # it has an `if __name__ == "__main__"`
-    acts: bool = False  # it does something when it is run, be it without that
-    trains: bool = False  # it calls what trains a model
+    acts: bool = False  # it does something when it is run, even without that
+    trains: bool = False  # it calls functions that train a model
     inside: bool = False  # it imports from its own package, and so has to be run with `-m`
-    settings: dict[str, str] = field(default_factory=dict)  # what its module says, which nanoGPT and others let one set
+    settings: dict[str, str] = field(
+        default_factory=dict
+    )  # module variables, which nanoGPT and others let users override
     takes_settings: bool = False  # `--name=value` sets one of those
     empty_settings: set[str] = field(default_factory=set)  # keys of its configuration that are `null`
-    ranks_read: bool = False  # it reads RANK and its like, or starts a process group with them
-    ranks_asked: bool = False  # it asks first whether they are there, or sets them itself
-    subcommand: Subcommand | None = None  # that has to be named for it to train
+    ranks_read: bool = False  # it reads RANK and similar variables, or starts a process group with them
+    ranks_asked: bool = False  # it checks first whether they are set, or sets them itself
+    subcommand: Subcommand | None = None  # required on the command line to train
     owners: dict[ast.Call, ast.FunctionDef] = field(default_factory=dict)  # whose options decorators declare
+    runs_in: str = ""  # the folder below the root that is its working directory
     tree: ast.Module | None = None
     modules: dict[Path, ast.Module] = field(default_factory=dict)  # of the same folder, once they are followed
     values: Values = field(default_factory=Values)
@@ -78,16 +82,30 @@ class Script:
 
     @property
     def needs_ranks(self) -> bool:
-        """Started alone it would fail: a launcher has to tell it its rank."""
+        """Started alone it would fail: it requires a launcher that sets its rank."""
         return self.ranks_read and not self.ranks_asked
 
-    def saving(self, given: dict[str, str]) -> Saving:
+    @property
+    def depth(self) -> int:
+        """How many folders below the root it runs."""
+        return len(PurePosixPath(self.runs_in).parts)
+
+    def run_in(self, folder: str, root: Path) -> None:
+        """From here on, paths are meant from this folder, which is below the root."""
+        self.runs_in = folder
+        for path, tree in ((root / self.path, self.tree), *self.modules.items()):
+            if tree:
+                place_file(self.values, tree, os.path.relpath(path, root / folder))
+
+    def saving(self, given: dict[str, str]) -> SavedPaths:
         """What it saves where, once these flags are given."""
         self.values.forced = given
-        return saving([self.tree, *self.modules.values()], self.values, self.imports) if self.tree else Saving()
+        if self.tree is None:
+            return SavedPaths()
+        return saving([self.tree, *self.modules.values()], self.values, self.imports, self.depth)
 
     def follow(self, folder: Path) -> None:
-        """Reads the modules that it imports from the folder: they may be what saves, and what takes its flags."""
+        """Parses the modules that it imports from the folder: they may save, and may use its flags."""
         if self.tree is None or self.modules:
             return
         self.modules = modules(folder / self.path, folder, self.tree)
@@ -109,12 +127,13 @@ class Script:
 
 
 def look(path: Path, name: str) -> Script | None:
-    """None where the file is not Python that can be parsed, nor a notebook of it."""
+    """None if the file is not valid Python or a Python notebook."""
     try:
         tree = ast.parse(_source(path))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    script = Script(name, tree=tree, values=gather(tree))
+    own = PurePosixPath(name).parent.as_posix() if name.endswith(NOTEBOOK) else "."  # notebooks run in their own
+    script = Script(name, tree=tree, values=gather(tree), runs_in="" if own == "." else own)
     place_file(script.values, tree, name)
     script.imports = _imports(tree)
     script.subcommand, script.owners = subcommand(tree, script.imports), decorated(tree)
@@ -158,12 +177,12 @@ def _source(path: Path) -> bytes | str:
     return code_of(data)
 
 
-def _defaults(flags: Iterable[Flag]) -> dict[str, str]:
+def _defaults(flags: Iterable[ScriptFlag]) -> dict[str, str]:
     return {flag.dest: flag.default for flag in flags if flag.default and flag.default not in ("True", "False")}
 
 
 def _does(node: ast.stmt) -> bool:
-    """A statement at the top that is no definition, and more than a setting."""
+    """A top-level statement that is not a definition, and more than a setting."""
     if isinstance(node, ast.For | ast.While | ast.With | ast.Try):
         return any(isinstance(one, ast.Call) for one in ast.walk(node))
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -210,7 +229,7 @@ def _note_call(script: Script, call: ast.Call) -> None:
         if script.subcommand is None or script.subcommand.has(call, script.owners):
             script.flags += declared(call, script.values)
     elif name == "HfArgumentParser" and "TrainingArguments" in ast.unparse(call):
-        script.flags.append(Flag("--output_dir", None, required=True))
+        script.flags.append(ScriptFlag("--output_dir", None, required=True))
     elif name in ("exec", "ConfigStore", "apply_overrides") or "configurator" in name:
         script.takes_settings = True
     elif name in ("getenv", "get") and "environ" in ast.unparse(call.func) + name:
@@ -234,11 +253,13 @@ def _note_call(script: Script, call: ast.Call) -> None:
 
 
 def _note_written(script: Script, text: str, *, is_folder: bool) -> None:
-    path = PurePosixPath(text)
-    top = path.parts[0] if path.parts else ""
-    if len(text) > 200 or not re.fullmatch(r"\w[\w.-]*", top):
+    path, up = PurePosixPath(text), climbs(text)
+    if up > script.depth:
         return
-    if (len(path.parts) > 1 or is_folder or text.endswith("/")) and top not in script.writes:
+    top = "/".join(path.parts[: up + 1])
+    if len(text) > 200 or not re.fullmatch(r"(\.\./)*\w[\w.-]*", top):
+        return
+    if (len(path.parts) > up + 1 or is_folder or text.endswith("/")) and top not in script.writes:
         script.writes.append(top)
 
 

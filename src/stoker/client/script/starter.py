@@ -1,4 +1,4 @@
-"""A first job file for a folder, from what its files say: they are parsed, never run."""
+"""A first job file for a folder, from its files: they are parsed, never run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from stoker.client.script.flags import Flag
+from stoker.client.script.flags import ScriptFlag
+from stoker.client.script.opened import opens_beside
 from stoker.client.script.resumeflag import resume_arguments
 from stoker.client.script.script import Script, look
-from stoker.client.script.suggestions import Places, advice, candidates, places
+from stoker.client.script.suggestions import SuggestedPlaces, advice, candidates, places
 from stoker.errors import BadInput
 from stoker.model.job.commandline import NOTEBOOK, commands
 
@@ -34,17 +35,17 @@ _COLUMN = 40
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """The text of a job file, and what it was made for."""
+    """The text of a job file, and the script it is for."""
 
     text: str
     script: str = ""  # empty: none was found
-    others: tuple[str, ...] = ()  # that may be meant as well
-    advice: tuple[str, ...] = ()  # what the file cannot mend
+    others: tuple[str, ...] = ()  # other candidates
+    advice: tuple[str, ...] = ()  # problems that the file cannot fix
 
 
 def starter(folder: Path, named: Path | None = None) -> str:
-    """The text of a commented `stoker.yaml` that fits the folder, and its script if that is named. The same folder
-    always gives the same text."""
+    """The text of a commented `stoker.yaml` for the folder, and for its script if that is named. The same folder always
+    gives the same text."""
     return propose(folder, named).text
 
 
@@ -52,14 +53,18 @@ def propose(folder: Path, named: Path | None = None) -> Proposal:
     found = candidates(folder) if named is None else None
     script = found.best if found else _named(folder, named or Path())
     start = _wrapper(folder) if found and (script is None or "/" in script.path) else None
+    if found and script and not start and any(flag.required and not flag.positional for flag in script.flags):
+        start = _wrapper_of(folder, script)
     if named is not None and named.suffix in (".sh", ".bash"):
         start = named.as_posix()
     if script is None and start is None:
         lines = [_HEAD, _name(folder), _row("run: python train.py", _NO_SCRIPT), "", *_rest(Script("")), ""]
         return Proposal("\n".join(lines))
-    inner = _inner(folder, start) if start else None
+    inner = _inner(folder, start, script.path if script else "") if start else None
     script = (inner.script if inner else script) or Script(start or "")
     script.follow(folder)
+    if not start and opens_beside(script, folder):
+        script.run_in(PurePosixPath(script.path).parent.as_posix(), folder)
     draft = _draft(folder, script, inner.words if inner else (), f"bash {shlex.quote(start)}" if start else "")
     others = [one for one in found.others if folder / one not in script.modules] if found else []
     told = advice(script, draft.given, saves=draft.places.saves, resume=draft.resume)
@@ -67,7 +72,7 @@ def propose(folder: Path, named: Path | None = None) -> Proposal:
 
 
 def bring(text: str, entries: Mapping[str, str]) -> str:
-    """The job file with these inputs as well: entries under `data`, with the reason for each."""
+    """The job file with these inputs added: entries under `data`, with the reason for each."""
     rows = [_row(f"  {entry}", reason) for entry, reason in entries.items()]
     lines = text.split("\n")
     if "data:" in lines:
@@ -78,16 +83,16 @@ def bring(text: str, entries: Mapping[str, str]) -> str:
     return "\n".join([*lines[:at], *rows, *lines[at:]])
 
 
-_HEAD = "# What to run, and what it needs. Start it with `stoker run`; `stoker plan` shows what that would do."
-_NO_SCRIPT = "no script was found here: write your command"
+_HEAD = "# What to run, and what it needs. Start it with `stoker run`; preview it with `stoker plan`."
+_NO_SCRIPT = "no script was found here: enter your command"
 
 
 class _Draft(NamedTuple):
     command: str
     data: dict[str, tuple[str, str]]
-    places: Places
+    places: SuggestedPlaces
     resume: str
-    about: str  # comments on what else the script takes
+    about: str  # comments on other arguments of the script
     given: dict[str, str]  # what flags stand for
 
 
@@ -97,7 +102,7 @@ def _draft(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -
     given = _told_by(script, words) if wrapped else _given(script, command)
     resume = "" if wrapped else resume_arguments(script, resumes=places(script, given, command).resumes)
     about = "" if wrapped else "\n".join(_about_flags(script, f"{command} {resume}"))
-    found = _from_root(places(script, given, command, told_to_resume=bool(resume)), script.path, command)
+    found = _from_root(places(script, given, command, told_to_resume=bool(resume)), script, command)
     return _Draft(command, data, found, resume, about, given)
 
 
@@ -107,12 +112,14 @@ def _lines(folder: Path, script: Script, draft: _Draft) -> list[str]:
         lines += ["data:", *(f"  {key}: {_scalar(path)}" for key, (_, path) in draft.data.items())]
     lines += _kept(draft.places)
     if draft.resume:
-        lines.append(_row(f"resume: {_scalar(draft.resume)}", "added when there is a checkpoint to resume from"))
+        lines.append(
+            _row(f"resume: {_scalar(draft.resume)}", "added to the command when there is a checkpoint to resume from")
+        )
     return [*lines, *_environment(folder), *_rest(script), ""]
 
 
 def _brought_inside(command: str, script: Script) -> str:
-    """Flags whose default is an absolute path that the script saves to get one that is kept."""
+    """Flags whose default is an absolute path that the script saves to get a path that is kept."""
     saved = script.saving(_given(script, command)).outside
     for flag in script.flags:
         if flag.default in saved and flag.default and flag.name not in command.split() and not flag.positional:
@@ -121,60 +128,74 @@ def _brought_inside(command: str, script: Script) -> str:
     return command
 
 
-def _from_root(found: Places, script: str, command: str) -> Places:
-    """What a script writes is named from the folder that it runs in: a notebook's own, `src` for a module in it, and
-    that of the job file for all others. What the command names is named from there, too."""
-    folder = PurePosixPath(script).parent if script.endswith(NOTEBOOK) else PurePosixPath(".")
-    folder = PurePosixPath("src") if command.startswith("cd src && ") else folder
+def _from_root(found: SuggestedPlaces, script: Script, command: str) -> SuggestedPlaces:
+    """Paths that a script writes are relative to the folder it runs in: its own, `src` for a module in it, or the
+    job file's folder. So are paths in the command."""
+    folder = PurePosixPath("src" if command.startswith("cd src && ") else script.runs_in)
     if folder == PurePosixPath("."):
         return found
     named = {place for place in ("outputs", "checkpoints") if f"${{{place}}}" in command}
 
     def placed(path: str) -> str:
-        return path if PurePosixPath(path).parts[0] in named else f"{folder}/{path}"
+        if PurePosixPath(path).parts[0] in named:
+            return path
+        return os.path.normpath(folder / path) + ("/" if path.endswith("/") else "")
 
     return found._replace(outputs=placed(found.outputs), checkpoints=tuple(placed(one) for one in found.checkpoints))
 
 
 def _named(folder: Path, path: Path) -> Script | None:
-    """The script at a path that is meant from the folder; None for a shell script."""
+    """The script at a path relative to the folder; None for a shell script."""
     if not (folder / path).is_file():
-        raise BadInput(f"there is no file `{path}` here")
+        raise BadInput(f"file `{path}` not found")
     inside = Path(os.path.relpath(folder / path, folder))
     if ".." in inside.parts:
-        hint = "go to the folder that your code is in: that is what a run gets"
+        hint = "change to the folder of your code: a run gets that folder"
         raise BadInput(f"`{path}` is not in this folder", hint=hint)
     if path.suffix in (".sh", ".bash"):
         return None
     script = look(folder / path, inside.as_posix())
     if script is None:
-        hint = "without a script, `stoker init` writes a file whose `run` you can make any command"
+        hint = "run `stoker init` without a script, and set `run` in the file to any command"
         raise BadInput(f"`{path}` cannot be read as {'a notebook of ' * (path.suffix == NOTEBOOK)}Python", hint=hint)
     return script
 
 
 def _wrapper(folder: Path) -> str | None:
-    """A shell script that starts Python, where nothing else was found."""
+    """A shell script that starts Python, if nothing else was found."""
     found = sorted(path for path in folder.glob("*.sh") if path.is_file() and path.stat().st_size < 100_000)
     likely = [path.name for path in found if any(one.trains for one in commands(path.read_text(errors="replace")))]
     return next((name for name in likely if "train" in name), likely[0] if likely else None)
 
 
+def _wrapper_of(folder: Path, script: Script) -> str | None:
+    """A shell script that gives this script what it requires, and nothing here could."""
+    start = _wrapper(folder)
+    inner = _inner(folder, start, script.path) if start else None
+    if not inner or not inner.script or inner.script.path != script.path:
+        return None
+    told = {word.partition("=")[0] for word in inner.words}
+    known = set(_command(script, _data(script, folder)).split())
+    missing = {flag.name for flag in script.flags if flag.required} - known
+    return start if missing and missing <= told else None
+
+
 class _Inner(NamedTuple):
     script: Script | None
-    words: tuple[str, ...]  # that it is started with
+    words: tuple[str, ...]  # its command line
 
 
-def _inner(folder: Path, wrapper: str) -> _Inner | None:
-    """The script that a wrapper starts last."""
+def _inner(folder: Path, wrapper: str, wanted: str = "") -> _Inner | None:
+    """The script that a wrapper starts last, unless another that it starts is wanted."""
     lines = commands((folder / wrapper).read_text(errors="replace")) if (folder / wrapper).is_file() else []
     found = [(one.script or f"{one.module.replace('.', '/')}.py", one.words) for one in lines if one.trains]
     starts = [(path, words) for path, words in found if path.endswith(".py") and (folder / path).is_file()]
+    starts = [one for one in starts if one[0] == wanted] or starts
     return _Inner(look(folder / starts[-1][0], starts[-1][0]), starts[-1][1]) if starts else None
 
 
 def _told_by(script: Script, words: tuple[str, ...]) -> dict[str, str]:
-    """What flags stand for where a command gives them plain values."""
+    """The values of flags that a command sets."""
     given = dict(one.split("=", 1) for one in words if one.startswith("--") and "=" in one)
     given |= {one: two for one, two in pairwise(words) if one.startswith("-") and not two.startswith("-")}
     return {flag.dest: value for flag in script.flags if (value := given.get(flag.name, "")) and "$" not in value}
@@ -206,11 +227,13 @@ def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
     return " ".join(words)
 
 
-def _in_outputs(flag: Flag, script: Script) -> str:
-    """The folder of outputs, or a file in it where the script takes the flag's value for the name of a file."""
+def _in_outputs(flag: ScriptFlag, script: Script) -> str:
+    """The folder of outputs, or a file in it if the script uses the flag's value as a file name."""
     if flag.default and _FILE.search(flag.default):
         return "${outputs}/" + shlex.quote(PurePosixPath(flag.default).name)
-    tried = "outputs/checkpoint"  # saved to under this very name: a library that makes a folder of it is told apart
+    tried = (
+        "outputs/checkpoint"  # saved to under exactly this name: a library that makes a folder of it is distinguished
+    )
     saved = script.saving({flag.dest: tried})
     if flag.default or tried not in (*saved.checkpoints, *saved.models):
         return "${outputs}"
@@ -219,7 +242,7 @@ def _in_outputs(flag: Flag, script: Script) -> str:
 
 
 def _start(script: Script) -> list[str]:
-    """A module of a package is started as one, so that its imports are found."""
+    """A module of a package is started with `-m`, so that its imports work."""
     if script.path.endswith(NOTEBOOK):
         return [shlex.quote(script.path)]
     parts = PurePosixPath(script.path).with_suffix("").parts
@@ -234,11 +257,13 @@ def _start(script: Script) -> list[str]:
     code = parts[1:] if parts[0] == "src" else parts
     if len(code) > 1 and (script.inside or code[0] in script.imports) and all(part.isidentifier() for part in code):
         return [*(["cd", "src", "&&"] if code != parts else []), "python", "-m", ".".join(code)]
+    if script.runs_in:
+        return ["cd", shlex.quote(script.runs_in), "&&", "python", shlex.quote(PurePosixPath(script.path).name)]
     return ["python", shlex.quote(script.path)]
 
 
 def _given(script: Script, command: str) -> dict[str, str]:
-    """What flags stand for in the script, once the command is given."""
+    """The values of flags in the script, given the command."""
     words = command.split()
     values = {one: two for one, two in pairwise(words) if one.startswith("-")}
     folders = {"${outputs}": "outputs", "${checkpoints}": "checkpoints"}
@@ -262,7 +287,7 @@ def _data(script: Script, folder: Path) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _existing(flag: Flag, folder: Path) -> str:
+def _existing(flag: ScriptFlag, folder: Path) -> str:
     places = [flag.default] if flag.default else list(_DATA_PLACES)
     for place in places:
         try:
@@ -278,11 +303,11 @@ def _about_flags(script: Script, command: str) -> list[str]:
     others = [flag for flag in script.flags if flag.name not in words and not (flag.positional and "${" in command)]
     needed = [flag.name for flag in others if flag.required]
     optional = [_told(flag) for flag in others if not flag.required]
-    lines = [f"# the script needs as well: {_line(', '.join(needed))}"] if needed else []
-    return lines + ([f"# it also takes {_line(', '.join(optional[:8]))}"] if optional else [])
+    lines = [f"# the script also requires: {_line(', '.join(needed))}"] if needed else []
+    return lines + ([f"# it also accepts {_line(', '.join(optional[:8]))}"] if optional else [])
 
 
-def _told(flag: Flag) -> str:
+def _told(flag: ScriptFlag) -> str:
     return f"{flag.name} {flag.default}" if flag.default and len(flag.default) < 30 and not flag.switch else flag.name
 
 
@@ -291,21 +316,21 @@ def _line(text: str) -> str:
     return re.sub(r"[^\x20-\x7e]+", " ", text)
 
 
-def _kept(found: Places) -> list[str]:
-    """Where the script writes by itself; what it is told on its command line can be anywhere."""
+def _kept(found: SuggestedPlaces) -> list[str]:
+    """Where the script writes by itself; its arguments may name other places."""
     named = [_scalar(one) for one in found.checkpoints]
     kept = named[0] if len(named) == 1 else f"[{', '.join(named)}]"
-    both = "brought back, and also a checkpoint" if found.outputs in found.checkpoints else ""
+    both = "downloaded at the end, and also a checkpoint" if found.outputs in found.checkpoints else ""
     return [
-        _row(f"outputs: {_scalar(found.outputs)}", both or "brought back by itself when the run ends"),
-        _row(f"checkpoints: {kept}", "kept safe, and restored before a restart"),
+        _row(f"outputs: {_scalar(found.outputs)}", both or "downloaded when the run ends"),
+        _row(f"checkpoints: {kept}", "saved during the run, and restored before a restart"),
     ]
 
 
 def _environment(folder: Path) -> list[str]:
     for name in ("requirements.txt", "uv.lock", "pyproject.toml"):
         if (folder / name).is_file():
-            return [_row(f"# environment: {name}", "builds this; without it, the Python you submit with is used")]
+            return [_row(f"# environment: {name}", "installs this; the default is the Python you submit with")]
     return []
 
 
@@ -313,17 +338,17 @@ def _rest(script: Script) -> list[str]:
     lines = [_row("on: local", "a provider or a cluster")]
     if script.needs_ranks:
         why = "the script reads RANK and LOCAL_RANK, which torchrun sets"
-        lines += [_row("launcher: torchrun", why), _row("processes: gpus", "one rank per GPU; one where there is none")]
+        lines += [_row("launcher: torchrun", why), _row("processes: gpus", "one rank per GPU; one without GPUs")]
     elif script.distributed:
         lines += [_row("# processes: gpus", "one rank per GPU"), _row("# launcher: torchrun", "or plain, mpi")]
     if script.secrets:
         names = ", ".join(script.secrets)
-        lines.append(_row(f"# secrets: [{names}]", "taken from your environment, stored nowhere"))
+        lines.append(_row(f"# secrets: [{names}]", "read from your environment, never stored"))
     return [
         *lines,
         _row("# time_limit: 8h", "the longest an attempt may run"),
-        _row("# retries: 2", "tries after the script's own failures"),
-        _row("# stop_when: val_acc >= 0.95", "ends the run well when a metric gets there"),
+        _row("# retries: 2", "retries after a failure of the script"),
+        _row("# stop_when: val_acc >= 0.95", "ends the run as succeeded when a metric meets this"),
     ]
 
 
@@ -332,7 +357,7 @@ def _row(setting: str, comment: str) -> str:
 
 
 def _scalar(text: str) -> str:
-    """As YAML writes it: plain where that is safe, else in quotes."""
+    """As a YAML scalar: plain if that is safe, else quoted."""
     plain = re.fullmatch(r"[A-Za-z_./$][\w ./${}=+,@-]*", text) and text == text.strip() and " #" not in text
     flags = re.fullmatch(r"--[\w ./${}=+@-]*", text) and text == text.strip()
     safe = (plain and "," not in text) or flags or (plain and " " in text)

@@ -1,4 +1,4 @@
-"""Which file of a folder is the training script: each is parsed and rated; what is close to the best is told, too."""
+"""Finds the training script of a folder: each file is parsed and scored; close candidates are reported, too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from stoker.client.script.folding import UNKNOWN
 from stoker.client.script.localcode import name_of, nodes
+from stoker.client.script.saving import climbs
 from stoker.client.script.script import Script, look
 from stoker.model.job.checkpointpaths import DEFAULT, is_folder
 from stoker.model.job.commandline import NOTEBOOK
@@ -44,11 +45,11 @@ _MOST_NOTEBOOKS = 5  # they are large
 
 class Candidates(NamedTuple):
     best: Script | None
-    others: tuple[str, ...]  # that may be meant as well
+    others: tuple[str, ...]  # other candidates
 
 
 def candidates(folder: Path) -> Candidates:
-    """In the folder itself, or, where none of its files trains anything, in the folders below."""
+    """In the folder itself, or, if none of its files trains anything, in the folders below."""
     rated = _rated(folder, _files(folder, ""))
     if not rated or rated[0][0] < _CLOSE:
         notebooks = _rated(folder, _files(folder, "", NOTEBOOK)[:_MOST_NOTEBOOKS])
@@ -71,7 +72,7 @@ def candidates(folder: Path) -> Candidates:
 
 
 def _started_by(best: Script, rated: list[tuple[int, Script]], folder: Path) -> Script:
-    """Where the likeliest file does nothing when it is run, the program that imports it is meant."""
+    """If the best candidate does nothing when run, the program that imports it is chosen."""
     if best.acts:
         return best
     for _, script in rated:
@@ -83,7 +84,7 @@ def _started_by(best: Script, rated: list[tuple[int, Script]], folder: Path) -> 
 
 
 def rate(script: Script) -> int:
-    """The higher, the likelier. What a name says weighs less than what a script does."""
+    """Higher is more likely. A script's name weighs less than what it does."""
     stem = PurePosixPath(script.path).stem
     if _TOOL.fullmatch(stem):
         return -20
@@ -102,7 +103,7 @@ def _rated(folder: Path, paths: list[str]) -> list[tuple[int, Script]]:
 
 
 def _files(folder: Path, inside: str, ending: str = ".py") -> list[str]:
-    """Those that may be scripts, likely names first, so that a bound on their number leaves out the others."""
+    """Files that may be scripts, likely names first, so that a limit on their number drops the others."""
     found = [
         f"{inside}{entry.name}"
         for entry in _entries(folder / inside)
@@ -129,42 +130,46 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 # The outputs and checkpoints of a first job file, from where a script writes and saves.
 
 _OUTPUTS = ("outputs", "output", "results", "result", "out", "models", "saved_models", "artifacts", "runs", "logs")
-# Folders that hold one folder for each start of the script, or for each experiment: kept as a whole.
+# Folders with one subfolder per start of the script, or per experiment: saved as a whole.
 _OF_EXPERIMENTS = re.compile(
     r"(?i)runs?|outputs?|out|results?|logs?|experiments?|exps?|work_?dirs?|work|artifacts|saved?"
 )
 _MOST = 4
 
 
-class Places(NamedTuple):
+class SuggestedPlaces(NamedTuple):
     outputs: str
     checkpoints: tuple[str, ...]
     resumes: bool  # the script looks for its own checkpoint
-    saves: bool  # a place is known, by the script's text or by what its flags are given
+    saves: bool  # a place is known, from the script's text or its arguments
 
 
-def places(script: Script, given: dict[str, str], command: str, *, told_to_resume: bool = False) -> Places:
-    """`given` is what its flags stand for once the command is run. What is told to resume keeps something somewhere."""
+def places(script: Script, given: dict[str, str], command: str, *, told_to_resume: bool = False) -> SuggestedPlaces:
+    """`given` are the values of its flags in the command. A script with a resume flag saves something somewhere."""
     saved = script.saving(given)
     kept = [_place(path) for path in saved.checkpoints]
     named = [top for top in script.writes if re.search(r"(?i)ckpt|checkpoint", top)]
-    made = [top for top in script.writes if top not in named and top not in given.values()]
-    outputs = next((place for place in _OUTPUTS if place in made), made[0] if made else "outputs")
+    code = {PurePosixPath(script.path).parent.as_posix(), *(path.parent.name for path in script.modules)}
+    made = [top for top in script.writes if top not in (*named, *given.values(), *code)]
+    usual = (one for place in _OUTPUTS for one in made if PurePosixPath(one).name == place)
+    outputs = next(usual, made[0] if made else "outputs")
     outputs = "outputs" if "${outputs}" in command else outputs
     if told_to_resume and not kept and (made or "${outputs}" in command):
         kept = [outputs]
     own = ["checkpoints"] if "${checkpoints}" in command else named[:1] if not kept else []
-    # A model beside the script cannot be in a folder of outputs: what is kept as a checkpoint comes back as well.
+    # A model next to the script cannot be in the folder of outputs: checkpoints are downloaded, too.
     beside = [path for path in map(_place, saved.models) if not _is_in(path, outputs)]
     every = list(dict.fromkeys([*own, *kept, *beside]))
     chosen = [one for one in every if not any(_is_in(one, other) for other in every if other != one)]
-    return Places(
+    return SuggestedPlaces(
         outputs, tuple(chosen[:_MOST]) or (DEFAULT,), saved.resumes, bool(every or made or "${outputs}" in command)
     )
 
 
 def _place(path: str) -> str:
-    """What is named in a job file: the folder that it is in, or the file where it lies beside the script."""
+    """What the job file names: its folder, or the file if it is next to the script."""
+    if up := climbs(path):
+        return "../" * up + _place(path[3 * up :])
     if path.endswith("/"):
         place = path.rstrip("/")
     else:
@@ -182,7 +187,8 @@ def _is_in(path: str, folder: str) -> bool:
     return path.startswith(f"{folder.rstrip('/')}/") or path.rstrip("/") == folder.rstrip("/")
 
 
-# What a first job file cannot mend, said by `stoker init`: places that are not kept, and scripts that never resume.
+# Problems that a first job file cannot fix, reported by `stoker init`: places that are not saved, scripts that never
+# resume.
 
 _RESUMING = re.compile(
     r"(?i)_?(re)?(load|restore|resume|read_checkpoint)\w*|from_pretrained|get_last_checkpoint|\w*_?load(er)?_?state\w*"
@@ -194,6 +200,7 @@ _RESUMING_BY_NATURE = (
     "RDBStorage",
     "CheckpointManager",
     "LightningCLI",
+    "JournalStorage",
 )
 _RESUMING_KEYWORDS = {"resume_from_checkpoint", "ckpt_path", "xgb_model", "init_model", "resume", "warm_start"}
 _READS_DATA = re.compile(
@@ -203,19 +210,31 @@ _OF_DATA = ("json", "yaml", "toml", "tomllib", "np", "numpy", "OmegaConf", "impo
 
 
 def advice(script: Script, given: dict[str, str], *, saves: bool, resume: str) -> list[str]:
-    """Nothing is said where it cannot be known from the text. `given` are the flags that the command gives."""
+    """Nothing is reported if the text does not tell. `given` are the flags that the command sets."""
+    lines = []
+    if _reads_input(script):
+        start = f"python {script.path} < FILE"
+        lines.append(f"{script.path} reads its standard input, which is empty in a run: give it a file, `run: {start}`")
     if script.tree is None or not (script.trains or script.frameworks):
-        return []
+        return lines
     outside = script.saving(given).outside
-    lines = [
-        f"{script.path} saves to `{path}`, which is not in its working directory and so not kept: use a relative path"
+    lines += [
+        f"{script.path} saves to `{path}`, which is outside its working directory and is not saved: use a relative path"
         for path in outside[:3]
     ]
     if not saves and not outside:
-        lines.append(f"no place was found where {script.path} saves: name it under `outputs` and `checkpoints`")
+        lines.append(f"could not find where {script.path} saves: set `outputs` and `checkpoints`")
     elif not resume and not _may_resume(script):
-        lines.append(f"{script.path} loads no checkpoint: after an eviction it starts from the beginning")
+        lines.append(f"{script.path} loads no checkpoint: after an eviction it starts over")
     return lines
+
+
+def _reads_input(script: Script) -> bool:
+    """All of it, as a filter does; one that asks a person is run with `--interactive`."""
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == "stdin" and getattr(node.value, "id", "") == "sys"
+        for node in nodes(script.tree or ast.Module([], []))
+    )
 
 
 def _may_resume(script: Script) -> bool:

@@ -1,1 +1,1 @@
-"""The submitting Python, for a run elsewhere: what it needs of it, found by reading files and never by running code."""
+"""The packages of the submitting Python that a remote run needs, found by reading files, without running code."""

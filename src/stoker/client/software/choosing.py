@@ -8,25 +8,30 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from stoker.client.settings import Settings
+from stoker.client.settings import ClientSettings
 from stoker.client.software.closure import closure, imported, named_beside, unseen
 from stoker.client.software.imports import Import, imports_in, imports_of, module_files
 from stoker.client.software.installed import Distribution, Installed
 from stoker.client.software.markers import normal
-from stoker.client.source.tree import Tree
+from stoker.client.source.tree import SourceTree
 from stoker.errors import JobInvalid, Problem
-from stoker.model.job.commandline import Command, commands
+from stoker.model.job.commandline import ShellCommand, commands
 from stoker.model.job.fields import nearest
 from stoker.model.job.job import Job
 
 _MOST_NAMED = 8
 
 
-class Choice:
-    """Which packages come along. `notes` says what a user should know of it."""
+class PackageChoice:
+    """Which packages are included. `notes` are messages for the user."""
 
     def __init__(
-        self, job: Job, tree: Tree, settings: Settings, installed: Installed, surroundings: Mapping[str, str]
+        self,
+        job: Job,
+        tree: SourceTree,
+        settings: ClientSettings,
+        installed: Installed,
+        surroundings: Mapping[str, str],
     ) -> None:
         self._job = job
         self._root = tree.root
@@ -38,11 +43,11 @@ class Choice:
         self.notes: list[str] = []
 
     def refuse(self, one: Distribution, reason: str) -> None:
-        """A package cannot come along: where the script cannot begin without it, nothing is begun."""
+        """A package cannot be included: if the script cannot start without it, the run is refused."""
         if one.name not in self._needed:
-            self.notes.append(f"{reason}; the run has to do without it")
+            self.notes.append(f"{reason}; the run starts without it")
             return
-        expected = "packages that can come along; a requirements file as `environment` may name something else instead"
+        expected = "packages that can be included; a requirements file as `environment` may name others instead"
         raise JobInvalid([Problem("environment", reason, expected)])
 
     def all(self) -> dict[str, Distribution]:
@@ -64,8 +69,8 @@ class Choice:
         return closure(dict.fromkeys(names, frozenset()), self._installed, self._surroundings)
 
     def _imports(self, starts: Starts) -> list[Import]:
-        """Also of the packages that are somebody's own: those seldom say all that they need. A folder at the top of the
-        source is looked at last, since Python does not look there by itself."""
+        """Also of the user's own packages: those seldom declare all requirements. A folder at the top of the source is
+        searched last, since Python does not search there by default."""
         named = self._job.env.get("PYTHONPATH", "").split(os.pathsep)
         places = [*starts.places, *(self._root / one for one in named if one)]
         found = {one.name: one for one in imports_in(starts.code, "the command", places)}
@@ -111,7 +116,7 @@ class Choice:
                 continue
             elsewhere = next((place for place in self._outside() if module_files(one.top, place)), None)
             if elsewhere:
-                where = f"is in {elsewhere}, which is not sent: make it part of the source"
+                where = f"is in {elsewhere}, which is not uploaded: make it part of the source"
                 yield f"`{one.top}`, which {one.by} imports, {where}"
             else:
                 yield f"`{one.top}`, which {one.by} imports, is not installed in {self._settings.python}"
@@ -142,7 +147,7 @@ class Starts:
     code: str = ""
     places: tuple[Path, ...] = ()  # where Python looks for modules first
     programs: tuple[str, ...] = ()  # of whatever kind
-    guessed: bool = False  # nobody knows what it starts: the files are all that it might
+    guessed: bool = False  # unknown what it starts: the files are all candidates
 
 
 def starts_of(job: Job, root: Path, paths: Iterable[str]) -> Starts:
@@ -174,8 +179,8 @@ def starts_of(job: Job, root: Path, paths: Iterable[str]) -> Starts:
     )
 
 
-def _commands(line: str, root: Path, depth: int = 0) -> Iterator[Command]:
-    """Those of the line, of scripts of a shell that it starts, and of what it tells a shell to do."""
+def _commands(line: str, root: Path, depth: int = 0) -> Iterator[ShellCommand]:
+    """Those of the command, of shell scripts that it starts, and of what it passes to a shell."""
     for command in commands(line):
         yield command
         name = PurePosixPath(command.program[0]).name if command.program else ""
@@ -185,13 +190,13 @@ def _commands(line: str, root: Path, depth: int = 0) -> Iterator[Command]:
             yield from _commands(_text(root / command.script), root, depth + 1)
 
 
-def _inline(command: Command) -> str:
+def _inline(command: ShellCommand) -> str:
     name = PurePosixPath(command.program[0]).name if command.program else ""
     return _after(command.program, "-c") if _PYTHON.fullmatch(name) else ""
 
 
 def _after(words: tuple[str, ...], option: str) -> str:
-    """What follows an option of letters, also of several in one word as in `-lc`."""
+    """The argument after an option of letters, also of several in one word as in `-lc`."""
     for index, word in enumerate(words[1:-1], 1):
         if re.fullmatch(rf"-[a-zA-Z]*{option[1:]}", word):
             return words[index + 1]

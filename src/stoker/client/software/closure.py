@@ -1,4 +1,4 @@
-"""Which packages a script needs: those it imports, what these need, and what is loaded without an import to see."""
+"""Which packages a script needs: those it imports, their requirements, and those loaded without a visible import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stoker.client.software.imports import Import
 from stoker.client.software.installed import Distribution, Installed
 from stoker.client.software.markers import Requirement, normal
 
-# Extras that are for whoever works on a package itself, or that only sum up the others.
+# Extras for developers of the package itself, or that only collect the others.
 _FOR_DEVELOPERS = re.compile(
     r"(dev|develop|test|tests|testing|doc|docs|lint|linting|typing|types|type|mypy|style|quality|build|building|release"
     r"|bench|benchmark|benchmarks|example|examples|maintenance|ci|all|full|complete|tutorial|tutorials|notebook|notebooks"
@@ -20,10 +20,10 @@ _TOOLS = re.compile(
     r"(pytest|sphinx|jupyter|flake8|pylint|nbval|types)(-.*)?|ruff|black|isort|mypy|pyright|ipython|notebook|"
     r"pre-commit|coverage|tox|nox|twine|build|hypothesis"
 )
-# Of these a script uses one, and a library that can use several names them all.
+# A script uses one of these, and a library that supports several names them all.
 _FRAMEWORKS = ("torch", "tensorflow", "tensorflow-cpu", "jax", "flax", "keras", "mxnet", "paddlepaddle")
 _KERAS = {"torch": ("torch",), "jax": ("jax",), "tensorflow": ("tensorflow", "tensorflow-cpu")}
-# What a module loads by a name that its package does not ask for.
+# What a module loads by a name that its package does not declare.
 _COMPANIONS = {
     "torch.utils.tensorboard": ("tensorboard",),
     "lightning": ("tensorboard",),
@@ -31,13 +31,13 @@ _COMPANIONS = {
     "evaluate": ("scikit-learn", "scipy"),
     "transformers": ("accelerate", "sentencepiece", "protobuf", "tiktoken"),
 }
-_OURS = "stoker"  # nodes have it by themselves
+_OURS = "stoker"  # nodes already have it
 
 
 def closure(
     names: Mapping[str, frozenset[str]], installed: Installed, surroundings: Mapping[str, str]
 ) -> dict[str, Distribution]:
-    """These packages, by name with the extras that are wanted of them, and all that they need and that is here."""
+    """These packages, by name with the extras in use, and all their requirements that are installed here."""
     found: dict[str, Distribution] = {}
     done: set[tuple[str, frozenset[str]]] = set()
     waiting = [(name, extras) for name, extras in names.items()]
@@ -53,7 +53,7 @@ def closure(
 
 
 def imported(imports: Iterable[Import], installed: Installed) -> tuple[dict[str, list[Distribution]], list[Import]]:
-    """Module to the packages it is of, and the imports that no package has."""
+    """Module to the packages it belongs to, and the imports that no package provides."""
     found: dict[str, list[Distribution]] = {}
     lost: list[Import] = []
     for one in imports:
@@ -72,8 +72,8 @@ def unseen(
     surroundings: Mapping[str, str],
     keras_backend: str,
 ) -> set[str]:
-    """Packages that are here and are loaded without an import that one could see: optional parts of what the script
-    imports itself, back ends and the like."""
+    """Installed packages that are loaded without a visible import: optional parts of what the script imports, back ends
+    and the like."""
     direct = {one.name: one for owners in modules.values() for one in owners}
     reached = set(closure(dict.fromkeys(direct, frozenset()), installed, surroundings))
     named = {
@@ -96,7 +96,7 @@ def _is_optional(need: Requirement, surroundings: Mapping[str, str]) -> bool:
 
 
 def _keras(tops: set[str], installed: Installed, backend: str) -> set[str]:
-    """Keras asks for none of its back ends."""
+    """Keras declares none of its back ends."""
     if "keras" not in tops:
         return set()
     wanted = [backend] if backend in _KERAS else ["tensorflow", "jax", "torch"]
@@ -107,7 +107,7 @@ def _keras(tops: set[str], installed: Installed, backend: str) -> set[str]:
 
 
 def named_beside(folders: Iterable[Path]) -> set[str]:
-    """What a `requirements.txt` or a `pyproject.toml` in these folders asks for, by name."""
+    """The requirements of a `requirements.txt` or `pyproject.toml` in these folders, by name."""
     found: set[str] = set()
     for folder in dict.fromkeys(folders):
         for file in (folder / "requirements.txt", folder / "pyproject.toml"):
@@ -127,7 +127,7 @@ def _listed(text: str) -> Iterable[str]:
 
 
 def _declared(text: str) -> Iterable[str]:
-    import tomllib  # not on the way of a run on this computer
+    import tomllib  # not needed for a run on this computer
 
     try:
         told = tomllib.loads(text).get("project", {}).get("dependencies", [])

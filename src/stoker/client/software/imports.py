@@ -1,4 +1,4 @@
-"""What a script and the modules of its own imports: parsed, never run."""
+"""The imports of a script and its modules: parsed, never run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ASIDE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """A module that is not the script's own, by its dotted name. `needed`: the script cannot even begin without it."""
+    """A module that is not the script's own, by its dotted name. `needed`: the script cannot start without it."""
 
     name: str
     by: str  # the file that imports it
@@ -40,7 +40,7 @@ class _Wish:
 
 def imports_of(files: Iterable[Path], places: Sequence[Path], root: Path) -> list[Import]:
     """Everything that these files import from elsewhere, and the modules below `places` that they reach. Files are
-    named relative to `root`. What comes with Python is left out."""
+    named relative to `root`. The standard library is omitted."""
     found: dict[str, Import] = {}
     seen: set[Path] = set()
     waiting = [file.absolute() for file in files]
@@ -63,7 +63,7 @@ def imports_of(files: Iterable[Path], places: Sequence[Path], root: Path) -> lis
 
 
 def imports_in(code: str, by: str, places: Sequence[Path]) -> list[Import]:
-    """The same of code on a command line: what it imports from elsewhere, and from files of its own."""
+    """The same for code on a command line: imports from elsewhere, and from its own files."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -76,8 +76,8 @@ def imports_in(code: str, by: str, places: Sequence[Path]) -> list[Import]:
 
 
 def module_files(name: str, place: Path) -> list[Path]:
-    """The files that importing a dotted name runs, as far as they lie in this folder. A folder without `__init__.py`
-    alone is nothing: an installed package of that name goes before it, as `datasets` does before a folder of data."""
+    """The files that importing a dotted name runs, if they are in this folder. A folder without `__init__.py` alone
+    does not count: an installed package of that name takes precedence, as `datasets` does over a folder of data."""
     files, folder = list[Path](), place
     for part in name.split("."):
         if (folder / part / "__init__.py").is_file():
@@ -156,7 +156,7 @@ def _below(node: ast.AST, needed: bool) -> Iterator[tuple[ast.AST, bool]]:
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:
-    """What a script imports in a `try` it can do without."""
+    """What a script imports in a `try` is optional."""
     if handler.type is None:
         return True
     return any(isinstance(one, ast.Name) and one.id in _CATCHES for one in ast.walk(handler.type))

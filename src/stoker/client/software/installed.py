@@ -1,4 +1,4 @@
-"""The packages that an interpreter has, read from its folders: which module is whose, and where each came from."""
+"""The packages of an interpreter, read from its folders: which module belongs to which, and where each came from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stoker.client.software.markers import Requirement, normal, parse
 from stoker.client.software.packages import folders_of
 
 _COMPILED = re.compile(rb"\.(so|pyd|dylib)(?:\.\d+)*,")
-_INSIDE = ("", "src", "lib", "python")  # where the packages of a project's folder lie
+_INSIDE = ("", "src", "lib", "python")  # where a project's folder has its packages
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Distribution:
 
     @property
     def public(self) -> str:
-        """Its version without what only the index it came from knows: `2.4.0+cpu` is `2.4.0` elsewhere."""
+        """Its version without a local part that only its index knows: `2.4.0+cpu` is `2.4.0` elsewhere."""
         return self.version.partition("+")[0]
 
     @cached_property
     def record(self) -> bytes:
-        """The list of its files; empty where nobody wrote one."""
+        """The list of its files; empty if there is none."""
         for name in ("RECORD", "installed-files.txt", "SOURCES.txt"):
             with suppress(OSError):
                 return (self.folder / name).read_bytes()
@@ -53,8 +53,8 @@ class Distribution:
 
     @cached_property
     def origin(self) -> dict[str, object]:
-        """What `direct_url.json` says; empty where it came from an index. Conda's packages name folders of the machines
-        that built them, and need libraries of Conda's own: an index has those that run without."""
+        """The content of `direct_url.json`; empty if it came from an index. Conda's packages name folders of their
+        build machines, and need libraries of Conda's own: an index has packages that run without."""
         with suppress(OSError):
             if (self.folder / "INSTALLER").read_bytes().strip() == b"conda":
                 return {}
@@ -66,7 +66,7 @@ class Distribution:
 
     @property
     def project(self) -> Path | None:
-        """The folder on this computer that it is an editable install of."""
+        """The local folder that it is an editable install of."""
         info, url = self.origin.get("dir_info"), str(self.origin.get("url", ""))
         if not isinstance(info, dict) or not info.get("editable") or not url.startswith("file:"):
             return None
@@ -82,7 +82,7 @@ class Distribution:
         return sum(int(size) for size in sizes if size.isdigit())
 
     def holds(self, module: str) -> bool:
-        """A dotted name is a module of this one, and not only in a folder that others have, too."""
+        """A dotted name is a module of this package, and not only in a folder that several packages share."""
         path = b"\n" + module.replace(".", "/").encode()
         if path + b"/" in self._lines or path + b".py," in self._lines:
             return True
@@ -135,7 +135,8 @@ class Installed:
         return cls(found)
 
     def owners(self, module: str) -> list[Distribution]:
-        """Whose module this is. Several share names such as `google`: those that have what is inside, then."""
+        """The packages with this module. Several share names such as `google`: then those that contain the
+        submodule."""
         top = module.partition(".")[0]
         namesake = self.by_name.get(normal(top))
         if namesake and namesake.holds(module):

@@ -1,4 +1,4 @@
-"""Environment markers of requirements (PEP 508), answered for a machine of a cloud instead of this computer."""
+"""Environment markers of requirements (PEP 508), evaluated for a machine of a cloud instead of this computer."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ class Requirement:
 
     @property
     def groups(self) -> list[str]:
-        """The extras of its owner that ask for it."""
+        """The extras of its owner that require it."""
         return [normal(one) for one in _EXTRA.findall(self.marker)]
 
     def holds(self, surroundings: Mapping[str, str], extras: frozenset[str] = frozenset()) -> bool:
-        """Whether it is asked for, of an owner with these extras. A marker that nobody understands counts as true."""
+        """Whether it is required, for an owner with these extras. A marker that cannot be parsed counts as true."""
         if not self.marker:
             return True
         try:
-            return any(_Reader(self.marker, {**surroundings, "extra": one}).read() for one in extras or {""})
+            return any(_MarkerReader(self.marker, {**surroundings, "extra": one}).read() for one in extras or {""})
         except (ValueError, IndexError):
             return True
 
 
 def normal(name: str) -> str:
-    """A package's name as all spell it: `My_Pkg` is `my-pkg`."""
+    """A package's normalized name: `My_Pkg` is `my-pkg`."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def parse(text: str) -> Requirement | None:
-    """One requirement, as metadata and requirements files have it; None where it is none."""
+    """One requirement, as in metadata and requirements files; None if it is not one."""
     head, _, marker = text.partition(" ;") if " @ " in text else text.partition(";")
     found = _NAME.match(head)
     if not found:
@@ -48,7 +48,7 @@ def parse(text: str) -> Requirement | None:
 
 
 def cloud(python: str) -> dict[str, str]:
-    """What markers ask about, of the machines that clouds have. `python` is a version such as `3.11.4`."""
+    """The values of markers on machines of clouds. `python` is a version such as `3.11.4`."""
     parts = python.split(".")
     return {
         "python_version": ".".join(parts[:2]),
@@ -65,7 +65,7 @@ def cloud(python: str) -> dict[str, str]:
     }
 
 
-class _Reader:
+class _MarkerReader:
     """`or` binds less than `and`; both sides are read, as nothing here has an effect."""
 
     def __init__(self, marker: str, values: Mapping[str, str]) -> None:
@@ -83,7 +83,7 @@ class _Reader:
     def read(self) -> bool:
         held = self._either()
         if self._tokens:
-            raise ValueError("something is left")
+            raise ValueError("trailing text")
         return held
 
     def _either(self) -> bool:
@@ -102,7 +102,7 @@ class _Reader:
         if self._next_is("("):
             held = self._either()
             if not self._next_is(")"):
-                raise ValueError("a parenthesis is open")
+                raise ValueError("unclosed parenthesis")
             return held
         left = self._value()
         operator = self._tokens.pop(0)[0]

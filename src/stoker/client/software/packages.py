@@ -1,4 +1,4 @@
-"""Which packages an interpreter has, read from the names of its folders: it is not started, nothing is imported."""
+"""The packages of an interpreter, from the names of its folders: it is not started, nothing is imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PYTHON = "python"  # the name under which the interpreter's own version is liste
 
 
 def packages_of(python: str) -> dict[str, str]:
-    """Name to version, sorted. An interpreter that hides its packages gives an empty dict, never an error."""
+    """Name to version, sorted. An interpreter whose packages cannot be found gives an empty dict, never an error."""
     found: dict[str, str] = {}
     for folder in folders_of(python):
         with suppress(OSError):
@@ -25,7 +25,7 @@ def packages_of(python: str) -> dict[str, str]:
 
 
 def folders_of(python: str) -> Iterator[Path]:
-    """In the order they are searched: the first version of a package is the one that is imported."""
+    """In search order: the first version of a package is the one that is imported."""
     if python == sys.executable:
         yield from (Path(place) for place in sys.path if place.endswith(("site-packages", "dist-packages")))
         return
@@ -59,7 +59,7 @@ def _prefix(python: str) -> Path:
 
 
 def _virtual(prefix: Path) -> dict[str, str]:
-    """What a virtual environment says of itself; empty where it is none."""
+    """The configuration of a virtual environment; empty if it is not one."""
     try:
         lines = (prefix / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

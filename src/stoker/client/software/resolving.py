@@ -1,10 +1,10 @@
-"""What a machine of a cloud would install, asked of the package index beforehand: by uv, for that machine's system."""
+"""What a machine of a cloud would install, resolved beforehand with the package index: by uv, for that machine's
+system."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stoker.files.whole import write_whole
 from stoker.model import wire
 from stoker.stores.unused import mark_used
 
@@ -25,26 +26,26 @@ _WITHIN_S = 60.0
 _MACHINES = ("x86_64", "aarch64")
 _ABSENT = re.compile(r"(?:no versions? of |Because )([A-Za-z0-9][\w.-]*?)(?:==\S+| was not found)", re.I)
 _UNREACHED = re.compile(r"error sending request|failed to fetch|dns error|connect|timed out|certificate|offline", re.I)
-_UNREACHED_MARK = "unreached"  # a file as old as the last vain try
+_UNREACHED_MARK = "unreached"  # a file with the time of the last failed request
 _UNREACHED_S = 120.0
 _SETTING = re.compile(r"(UV|PIP)_.*")
-_EDITION = 1  # of what is kept
+_EDITION = 1  # of the cached results
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """`names` are the packages that would be installed, with what this system needs more than the submitting one."""
+    """`names` are the packages that would be installed, including what that system needs and this one does not."""
 
     names: tuple[str, ...] = ()
-    size_bytes: int = 0  # to download, as far as the index says it; 0: it does not
-    built: tuple[str, ...] = ()  # of which no wheel fits: the machine has to build them
-    absent: tuple[str, ...] = ()  # of which the index has no such version
-    reason: str = ""  # why nothing can be said, or be installed
+    size_bytes: int = 0  # to download, if the index reports it; 0: unknown
+    built: tuple[str, ...] = ()  # without a suitable wheel: the machine has to build them
+    absent: tuple[str, ...] = ()  # versions that the index does not have
+    reason: str = ""  # why it is unknown, or cannot be installed
     checked: bool = True
 
 
 def tool(environ: Mapping[str, str]) -> str | None:
-    """The uv that came with Stoker, before any other."""
+    """The uv that came with Stoker, preferred over any other."""
     beside = Path(sys.executable).with_name("uv.exe" if sys.platform == "win32" else "uv")
     return str(beside) if beside.is_file() else shutil.which("uv", path=environ.get("PATH"))
 
@@ -52,7 +53,7 @@ def tool(environ: Mapping[str, str]) -> str | None:
 def resolve(
     lines: Iterable[str], python: str, place: Path, environ: Mapping[str, str], env: Mapping[str, str]
 ) -> Resolved:
-    """`env` is the job's own. What was found once is kept: the same list gives the same."""
+    """`env` is the job's own. Results are cached: the same list gives the same result."""
     text = "".join(f"{line}\n" for line in lines)
     settings = {name: value for name, value in env.items() if _SETTING.fullmatch(name)}
     key = hashlib.sha256(json.dumps([_EDITION, text, python, settings]).encode()).hexdigest()[:32]
@@ -63,7 +64,7 @@ def resolve(
         return found
     uv = tool(environ)
     if uv is None or _is_unreached(place):
-        why = "the package index did not answer a moment ago" if uv else "uv is not here: pip install uv"
+        why = "the package index timed out a moment ago" if uv else "uv is not installed: pip install uv"
         return Resolved(reason=why, checked=False)
     place.mkdir(parents=True, exist_ok=True)
     listed = place / f"{key}.in"
@@ -72,15 +73,13 @@ def resolve(
     words += ["--python-version", python] if python else []
     found = _compiled(uv, words, environ, settings, place)
     if found.checked and not found.absent:
-        part = kept.with_suffix(f".{os.getpid()}.part")
-        part.write_bytes(wire.dump(found))
-        part.replace(kept)
+        write_whole(kept, wire.dump(found))
     listed.unlink(missing_ok=True)
     return found
 
 
 def uv_wheels(place: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Where machines get uv from: a processor's name to the URL of a wheel with its hash. Empty: nobody knows."""
+    """Where machines download uv: a processor's name to the URL of a wheel with its hash. Empty: unknown."""
     uv = tool(environ)
     if uv is None or _is_unreached(place):
         return {}
@@ -103,7 +102,7 @@ def uv_wheels(place: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_unreached(place: Path) -> bool:
-    """Nobody waits for an index again that has just kept somebody waiting."""
+    """An index that has just timed out is not waited for again."""
     try:
         return time.time() - (place / _UNREACHED_MARK).stat().st_mtime < _UNREACHED_S
     except OSError:
@@ -116,7 +115,7 @@ def _wheels_of_uv(lock: str) -> dict[str, str]:
         for wheel in package.get("wheels", ()):
             url, sha256 = str(wheel.get("url", "")), str(wheel.get("hashes", {}).get("sha256", ""))
             for machine in _MACHINES:
-                public = url.startswith("https://") and "@" not in url  # what is behind a login is not told
+                public = url.startswith("https://") and "@" not in url  # a URL with a login is not revealed
                 if public and sha256 and re.search(rf"manylinux_2_17_{machine}\b", url):
                     found[machine] = f"{url.partition('#')[0]}#sha256={sha256}"
     return found
@@ -152,7 +151,7 @@ def _asked(
     given: str = "",
     settings: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """As a fresh machine would ask: without this computer's own settings, but for the way to the network."""
+    """As a fresh machine would: without this computer's own settings, except its network settings."""
     env = {name: value for name, value in environ.items() if not name.startswith(("UV_", "PIP_"))}
     env |= {name: value for name, value in environ.items() if name in ("UV_CACHE_DIR", "UV_NATIVE_TLS")}
     env |= {"UV_HTTP_TIMEOUT": "15", "UV_HTTP_RETRIES": "1", "UV_PYTHON_DOWNLOADS": "never"}

@@ -1,20 +1,20 @@
-"""What a run takes along of the submitting Python: exact versions, and wheels of what no index has."""
+"""What a run takes from the submitting Python: exact versions, and wheels of packages that no index has."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stoker.client.settings import Settings
-from stoker.client.software.choosing import Choice
+from stoker.client.settings import ClientSettings
+from stoker.client.software.choosing import PackageChoice
 from stoker.client.software.installed import Distribution, Installed
 from stoker.client.software.markers import cloud, normal
 from stoker.client.software.packages import PYTHON, packages_of
 from stoker.client.software.resolving import Resolved, resolve, uv_wheels
 from stoker.client.software.wheels import NotSent, wheel_of
-from stoker.client.source.tree import Tree
+from stoker.client.source.tree import SourceTree
+from stoker.files.whole import write_whole
 from stoker.model.job import software
 from stoker.model.job.job import Job, Packages
 from stoker.model.job.software import Software
@@ -23,23 +23,23 @@ from stoker.stores.unused import mark_used
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """`lines` are those of the list; `wheels` are files of this computer, by their path in the snapshot."""
+    """`lines` are those of the list; `wheels` are local files, by their path in the snapshot."""
 
     software: Software
     lines: tuple[str, ...] = ()
     wheels: Mapping[str, Path] = field(default_factory=dict)
     names: tuple[str, ...] = ()  # with versions, the largest first
-    left_out: int = 0  # packages of the submitting Python that stay
+    left_out: int = 0  # packages of the submitting Python that are not included
     notes: tuple[str, ...] = ()
-    is_least: bool = False  # the index does not say how large what the machine needs besides is
+    is_least: bool = False  # the index does not report the size of the machine's additional packages
 
     @property
     def text(self) -> str:
         return "".join(f"{line}\n" for line in self.lines)
 
 
-def take(job: Job, tree: Tree, settings: Settings) -> Along:
-    """Raises JobInvalid where a package that the script needs cannot come along."""
+def take(job: Job, tree: SourceTree, settings: ClientSettings) -> Along:
+    """Raises JobInvalid if a package that the script needs cannot be included."""
     version = packages_of(settings.python).get(PYTHON, "")
     python = job.environment.python or ".".join(version.split(".")[:2])
     place = settings.home.software
@@ -48,7 +48,7 @@ def take(job: Job, tree: Tree, settings: Settings) -> Along:
     if not job.environment.is_taken_along:
         return Along(Software(python, uv=uv))
     installed = Installed.of(settings.python)
-    choice = Choice(job, tree, settings, installed, cloud(version or "3"))
+    choice = PackageChoice(job, tree, settings, installed, cloud(version or "3"))
     chosen = choice.all() if job.environment.packages is Packages.ALL else choice.imported()
     packing = Packing(chosen, choice, settings)
     more = packing.resolve(python if "/" not in python else "", job.env)
@@ -66,32 +66,30 @@ def take(job: Job, tree: Tree, settings: Settings) -> Along:
 
 
 def files(taken: Along, place: Path) -> dict[str, Path]:
-    """What comes into the snapshot, by its path there. Nothing where the script needs nothing but Python."""
+    """What is added to the snapshot, by its path there. Nothing if the script needs only Python."""
     if not taken.lines:
         return {}
-    import hashlib  # a run on this computer has no use for it here
+    import hashlib  # not needed for a run on this computer
 
     data = taken.text.encode()
     listed = place / f"{hashlib.sha256(data).hexdigest()[:32]}.txt"
     if not listed.exists():
         place.mkdir(parents=True, exist_ok=True)
-        part = listed.with_suffix(f".{os.getpid()}.part")
-        part.write_bytes(data)
-        part.replace(listed)
+        write_whole(listed, data)
     mark_used(listed)
     return {software.LIST: listed, **taken.wheels}
 
 
-# Packages as lines of a list: what an index has by its version, the rest by a wheel that comes along.
+# Packages as lines of a list: by version if an index has them, else by a wheel that is uploaded.
 
-_MOST_PACKED = 50_000_000  # bytes of a package that an index lacks: what is larger is rather fetched elsewhere
+_MOST_PACKED = 50_000_000  # bytes of a package that no index has: a larger one should be downloaded elsewhere
 _TRIES = 3
 
 
 class Packing:
-    """`chosen` loses what cannot come along; `choice` hears of that."""
+    """`chosen` loses packages that cannot be included; `choice` is informed."""
 
-    def __init__(self, chosen: dict[str, Distribution], choice: Choice, settings: Settings) -> None:
+    def __init__(self, chosen: dict[str, Distribution], choice: PackageChoice, settings: ClientSettings) -> None:
         self.chosen = dict(chosen)
         self.lines: dict[str, str] = {}
         self.wheels: dict[str, Path] = {}
@@ -105,7 +103,7 @@ class Packing:
                 self.lines[name] = f"{name}=={one.public}"
 
     def resolve(self, python: str, env: Mapping[str, str]) -> list[str]:
-        """What a machine installs besides, as it differs from this computer. What no index has is packed."""
+        """What a machine installs additionally, because it differs from this computer. What no index has is packed."""
         if not self.lines:
             return []
         found = self._ask(python, env)
@@ -134,11 +132,15 @@ class Packing:
     def _tell(self, found: Resolved) -> None:
         notes = self._choice.notes
         for name in found.absent:
-            notes.append(f"`{name}` has no version in the package index that a machine could install: {found.reason}")
+            notes.append(f"`{name}` has no version in the package index that a machine can install: {found.reason}")
         if found.built:
-            notes.append(f"no wheel fits of {', '.join(found.built)}: the machine has to build it, with what it has")
+            notes.append(
+                f"no suitable wheel for {', '.join(found.built)}: the machine has to build it with its own tools"
+            )
         if not found.checked:
-            notes.append(f"the package index could not be asked whether a machine gets all of it: {found.reason}")
+            notes.append(
+                f"could not check with the package index whether a machine can install everything: {found.reason}"
+            )
 
     def _pack(self, one: Distribution, *, sure: bool = True) -> bool:
         """With `sure` off, a package that cannot be packed stays as it is."""
@@ -160,7 +162,7 @@ class Packing:
 
 
 def _from_repository(one: Distribution) -> str:
-    """The very commit, for machines that can reach it: only what is compiled has to be built there."""
+    """The exact commit, for machines that can reach it: only compiled code has to be built there."""
     info, url = one.origin.get("vcs_info"), str(one.origin.get("url", ""))
     if not isinstance(info, dict) or not url.startswith("https://") or "@" in url:
         return ""

@@ -1,4 +1,4 @@
-"""Packages that no index has, as wheels that come along: built from a project's folder, or from what is installed."""
+"""Packages that no index has, as wheels for the upload: built from a project's folder, or from the installed files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from pathlib import Path, PurePosixPath
 from stoker.client.software.installed import Distribution
 from stoker.client.software.resolving import tool
 from stoker.client.source import screening
-from stoker.client.source.secretvalues import hits as secrets_in
+from stoker.client.source.secretvalues import secrets_in
 from stoker.client.source.tree import scan
 from stoker.errors import StokerError
+from stoker.files.whole import replacing
 from stoker.model.snapshot import EntryKind
 from stoker.stores.unused import mark_used
 
@@ -34,27 +35,27 @@ _WHEN = (2000, 1, 1, 0, 0, 0)
 
 
 class NotSent(Exception):
-    """A package cannot come along, and why."""
+    """A package cannot be included, and why."""
 
 
 def wheel_of(one: Distribution, place: Path, environ: Mapping[str, str]) -> Path:
-    """The wheel, made unless it is there: what its name says of its content is kept below `place`. Raises NotSent, and
-    SnapshotRefused where its code holds a secret."""
+    """The wheel, built unless it exists below `place`: its name identifies its content. Raises NotSent, and
+    SnapshotRefused if its code contains a secret."""
     made = _built(one, one.project, place, environ) if one.project else _packed(one, place)
     _check_fits(one, made)
     return made
 
 
 def _check_fits(one: Distribution, wheel: Path) -> None:
-    """What was compiled here runs on machines of the same kind."""
+    """Code that was compiled here runs on machines of the same kind."""
     system = wheel.stem.rpartition("-")[2]
     if system == "any" or (sys.platform == "linux" and platform.machine() == "x86_64" and "linux" in system):
         return
-    raise NotSent(f"`{one.name}` was compiled for {system}, and machines of a cloud are Linux on x86_64")
+    raise NotSent(f"`{one.name}` was compiled for {system}, but machines of a cloud run Linux on x86_64")
 
 
 def _built(one: Distribution, project: Path, place: Path, environ: Mapping[str, str]) -> Path:
-    """By uv, in a copy without what ignore files leave out: the folder itself stays as it is."""
+    """By uv, in a copy without ignored files: the folder itself does not change."""
     try:
         index = place / f"{hashlib.sha256(os.fsencode(project)).hexdigest()[:32]}.index"
         tree = scan(project, index=index, exclude=_PRODUCTS)
@@ -67,7 +68,7 @@ def _built(one: Distribution, project: Path, place: Path, environ: Mapping[str, 
         return found
     uv = tool(environ)
     if uv is None:
-        raise NotSent(f"`{one.name}`, installed from {project}, can only be built with uv: pip install uv")
+        raise NotSent(f"`{one.name}`, installed from {project}, requires uv to be built: pip install uv")
     with tempfile.TemporaryDirectory(prefix="stoker-build-", dir=place) as folder:
         copy, out = Path(folder, "source"), Path(folder, "out")
         for entry in tree.snapshot.entries:
@@ -95,27 +96,27 @@ def _run(words: list[str], one: Distribution, project: Path, environ: Mapping[st
 
 
 def _packed(one: Distribution, place: Path) -> Path:
-    """What is installed, as it is. The list of its files has their hashes, so it names what comes of it."""
+    """The installed files. Their list has hashes, so it identifies the result."""
     kept = place / hashlib.sha256(one.record).hexdigest()[:32]
     if found := next(kept.glob("*.whl"), None):
         mark_used(kept)
         return found
     paths = [row[0] for row in csv.reader(io.StringIO(one.record.decode(errors="replace"))) if row and row[0]]
     if not paths or one.folder.suffix != ".dist-info":
-        raise NotSent(f"`{one.name}` was not installed from a wheel, so its files are not known")
+        raise NotSent(f"`{one.name}` was not installed from a wheel, so its files are unknown")
     folder = one.folder.name
     inside = sorted(path for path in paths if _is_content(path, folder))
     name = f"{folder.removesuffix('.dist-info')}-{_tag(one)}.whl"
     kept.mkdir(parents=True, exist_ok=True)
-    part = kept / f"{name}.{os.getpid()}.part"
-    _write(one, inside, part)
-    return part.replace(kept / name)
+    with replacing(kept / name) as part:
+        _write(one, inside, part)
+    return kept / name
 
 
 def _is_content(path: str, folder: str) -> bool:
     parts = PurePosixPath(path).parts
     if path.startswith(("/", "..")) or "__pycache__" in parts:
-        return False  # commands and the like, which are made anew by whoever installs it
+        return False  # commands and the like, which the installer creates again
     return not (parts[0] == folder and parts[-1] in _LEFT_OUT and len(parts) == 2)
 
 
@@ -127,8 +128,8 @@ def _write(one: Distribution, paths: list[str], part: Path) -> None:
             try:
                 data = (one.site / path).read_bytes()
             except OSError:
-                raise NotSent(f"`{one.name}` lacks its file {path}: install it again") from None
-            if "dir_info" in one.origin:  # somebody's own code, and not a published package's
+                raise NotSent(f"`{one.name}` lacks its file {path}: reinstall it") from None
+            if "dir_info" in one.origin:  # the user's own code, not a published package
                 screen.keeps(path, secrets_in(data[: 1 << 20], screening.kind_of(path)), len(data))
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             rows.append((path, f"sha256={digest}", str(len(data))))
@@ -149,7 +150,7 @@ def _member(path: str) -> zipfile.ZipInfo:
 
 
 def _tag(one: Distribution) -> str:
-    """As wheels are named after: of several tags for one build, all that differ."""
+    """The tags for the wheel's name: of several tags for one build, all that differ."""
     try:
         tags = re.findall(r"^Tag:\s*(\S+)-(\S+)-(\S+)\s*$", (one.folder / "WHEEL").read_text(encoding="utf-8"), re.M)
     except OSError:

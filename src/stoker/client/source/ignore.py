@@ -1,4 +1,4 @@
-"""What a folder's `.gitignore` and `.stokerignore` leave out, by git's own rules, byte for byte.
+"""What a folder's `.gitignore` and `.stokerignore` exclude, by git's own rules, byte for byte.
 
 A pattern without a wildcard becomes a member of a set; the others are joined into a few regular expressions, so that
 a file costs a handful of look-ups however long the ignore files are.
@@ -16,20 +16,20 @@ from typing import NamedTuple
 STOKERIGNORE = ".stokerignore"
 FILES = (".gitignore", STOKERIGNORE)  # in the order they are read: the second can overrule the first
 ALWAYS = frozenset({".git", "__pycache__", ".ipynb_checkpoints", ".DS_Store", ".stoker"})
-VENV_MARK = "pyvenv.cfg"  # a folder that holds one is a virtual environment
+VENV_MARK = "pyvenv.cfg"  # a folder with this file is a virtual environment
 
 
 class Ignore:
-    """What is left out in one folder of a tree, and in those below it that have no ignore files of their own."""
+    """What is excluded in one folder of a tree, and in those below it without ignore files of their own."""
 
     def __init__(self, layers: tuple[_Layer, ...] = ()) -> None:
-        self._layers = layers  # the deepest folder first: it has the last word
+        self._layers = layers  # the deepest folder first: it decides
 
     @classmethod
     def above(cls, root: Path) -> Ignore:
-        """The rules that reach into `root` from the folders above it, up to the top of its git repository.
+        """The rules that apply to `root` from the folders above it, up to the top of its git repository.
 
-        A root that these rules leave out was chosen on purpose, so then they do not count.
+        A root that these rules exclude was chosen on purpose, so then they do not count.
         """
         root = root.resolve()
         tops = [] if (root / ".git").exists() else [up for up in root.parents if (up / ".git").exists()]
@@ -45,11 +45,11 @@ class Ignore:
         return cls(tuple(_Layer(layer.rules, lead[layer.cut :], 0) for layer in ignore._layers))
 
     def entering(self, folder: str, rules: Rules | None) -> Ignore:
-        """The same, once the rules of `folder` (relative, empty or with a final `/`) are added."""
+        """The same, with the rules of `folder` added (relative, empty or with a final `/`)."""
         return Ignore((_Layer(rules, "", len(_bytewise(folder))), *self._layers)) if rules else self
 
     def excludes(self, name: str, path: str, is_folder: bool) -> bool:
-        """Whether `path`, whose last part is `name`, is left out, given that the folders above it are not."""
+        """Whether `path`, whose last part is `name`, is excluded, given that the folders above it are not."""
         if name in ALWAYS:
             return True
         if not path.isascii():
@@ -62,7 +62,7 @@ class Ignore:
 
 
 class Rules:
-    """The patterns of one folder's ignore files, made ready for matching."""
+    """The patterns of one folder's ignore files, compiled for matching."""
 
     def __init__(self, data: bytes) -> None:
         patterns = list(_patterns(data))
@@ -77,7 +77,7 @@ def rules_of(folder: Path) -> Rules | None:
 
 
 def included_on_purpose(root: Path, path: str) -> bool:
-    """A `.stokerignore` of the tree asks for this file with a pattern that begins with `!`."""
+    """A `.stokerignore` of the tree includes this file with a pattern that begins with `!`."""
     name, folder = path.rpartition("/")[2], path.rpartition("/")[0]
     while True:
         data = _content(root / folder / STOKERIGNORE)
@@ -95,17 +95,17 @@ class _Layer:
 
     def __init__(self, rules: Rules, lead: str, cut: int) -> None:
         self.rules = rules
-        self.lead = lead  # put in front of the path, where the folder lies above the root
-        self.cut = cut  # characters to drop from its start, where the folder lies below
+        self.lead = lead  # prefix for the path, if the folder is above the root
+        self.cut = cut  # characters to drop from its start, if the folder is below
 
     def verdict(self, name: str, path: str, is_folder: bool) -> bool | None:
-        """True: left out. False: kept. None: no pattern speaks of it."""
+        """True: excluded. False: included. None: no pattern matches."""
         matcher = self.rules.for_folders if is_folder else self.rules.for_files
         return matcher.verdict(name, self.lead + path[self.cut :])
 
 
 class _Matcher:
-    """Most files match nothing, so all patterns are asked at once before the runs are asked one by one."""
+    """Most files match nothing, so all patterns are tried at once before the runs are tried one by one."""
 
     __slots__ = ("_any", "_runs")
 
@@ -122,7 +122,7 @@ class _Matcher:
 
 
 class _Run:
-    """Neighbouring patterns with the same effect: which of them matches does not matter."""
+    """Adjacent patterns with the same effect: which of them matches does not matter."""
 
     __slots__ = ("_endings", "_name_globs", "_names", "_path_globs", "_paths")
 
@@ -201,7 +201,7 @@ _SPECIAL = re.compile(r"[*?\[\\]")
 
 
 def _regex(glob: str) -> str | None:
-    """A regular expression for one pattern; None where it is malformed, which git takes as matching nothing."""
+    """A regular expression for one pattern; None if it is malformed, which git treats as matching nothing."""
     found = _SPECIAL.search(glob)
     start = found.start() if found else len(glob)
     # git compares the plain beginning first and matches the rest on its own, so a `**` right after it stands at a
@@ -238,7 +238,7 @@ def _tokens(glob: str) -> list[str] | None:
 
 
 def _stars(glob: str, start: int) -> tuple[str, int]:
-    """Two stars or more cross folders where they stand alone between slashes; elsewhere they are one star."""
+    """Two or more stars match folders if they stand alone between slashes; elsewhere they are one star."""
     end = start
     while glob[end : end + 1] == "*":
         end += 1
@@ -287,7 +287,7 @@ _CLASSES = {
 
 
 def _bracket(glob: str, at: int) -> tuple[str, int] | None:
-    """The set that starts at `at`, just behind its `[`, and where it ends; None where it is never closed."""
+    """The set that starts at `at`, just after its `[`, and where it ends; None if it is never closed."""
     negated = glob[at : at + 1] in ("!", "^")
     at += negated
     members: set[str] = set()

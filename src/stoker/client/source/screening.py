@@ -1,4 +1,4 @@
-"""Keeps secrets out of a snapshot: which files stay here, which stop a submission, and which are only told of."""
+"""Keeps secrets out of a snapshot: which files are not uploaded, which stop a submission, and which are reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
 from stoker.client.source.ignore import STOKERIGNORE, included_on_purpose
-from stoker.client.source.secretvalues import Hit, Kind
+from stoker.client.source.secretvalues import FileKind, SecretHit
 from stoker.errors import SnapshotRefused
 
 _SCRIPTS = {".py", ".pyi", ".pyx", ".sh", ".bash", ".zsh", ".fish", ".r", ".jl", ".lua", ".pl", ".rb", ".m", ".sql"}
@@ -20,19 +20,19 @@ _CODE = _SCRIPTS | _COMPILED | {".js", ".ts", ".jsx", ".tsx", ".cmake"}
 _CODE_NAMES = frozenset({"makefile", "dockerfile", "snakefile", "cmakelists.txt"})
 _SETTINGS = {".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".config", ".json", ".properties", ".cnf", ".tfvars"}
 _SHELLS = {".sh", ".bash", ".zsh", ".fish"}
-_LARGEST_SETTINGS = 64 << 10  # bytes: what is larger is data, and its values are rows
+_LARGEST_SETTINGS = 64 << 10  # bytes: a larger file is data, and its values are rows
 _SHOWN = 5
 
 
 class Screened(StrEnum):
-    LEFT_OUT = "left-out"  # it is not sent
-    REFUSED = "refused"  # the run needs it, so nothing is sent
-    SUSPECT = "suspect"  # it is sent: it is data, in which something looks like a secret
-    INCLUDED = "included"  # it is sent: the user said so
+    LEFT_OUT = "left-out"  # not uploaded
+    REFUSED = "refused"  # the run needs it, so nothing is uploaded
+    SUSPECT = "suspect"  # uploaded: it is data, in which something looks like a secret
+    INCLUDED = "included"  # uploaded: the user allowed it
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SecretFinding:
     """A secret in the source. Never its value: `line` and `kind` say where and what. `line` 0: the whole file."""
 
     path: str
@@ -52,17 +52,17 @@ class Screen:
     def __init__(self, root: Path, needed: Collection[str] = ()) -> None:
         self._root = root
         self._needed = needed
-        self.findings: list[Finding] = []
+        self.findings: list[SecretFinding] = []
 
-    def keeps(self, path: str, hits: Sequence[Hit], size_bytes: int) -> bool:
-        """Whether the file is part of the snapshot. Takes note of what is found."""
+    def keeps(self, path: str, hits: Sequence[SecretHit], size_bytes: int) -> bool:
+        """Whether the file is part of the snapshot. Records findings."""
         named = secret_file(path)
         if not named and not hits:
             return True
         if not named and size_bytes > _LARGEST_SETTINGS and not is_code(path) and not any(hit.sure for hit in hits):
             self._note(path, hits, Screened.SUSPECT)
             return True
-        secrets = hits if not named else [Hit(0, named, True)]
+        secrets = hits if not named else [SecretHit(0, named, True)]
         if included_on_purpose(self._root, path):
             self._note(path, secrets, Screened.INCLUDED)
             return True
@@ -70,8 +70,8 @@ class Screen:
         self._note(path, secrets, Screened.REFUSED if needed else Screened.LEFT_OUT)
         return False
 
-    def _note(self, path: str, hits: Iterable[Hit], verdict: Screened) -> None:
-        self.findings += [Finding(path, hit.line, hit.kind, verdict) for hit in hits]
+    def _note(self, path: str, hits: Iterable[SecretHit], verdict: Screened) -> None:
+        self.findings += [SecretFinding(path, hit.line, hit.kind, verdict) for hit in hits]
 
 
 def is_code(path: str) -> bool:
@@ -79,75 +79,77 @@ def is_code(path: str) -> bool:
     return name in _CODE_NAMES or PurePosixPath(name).suffix in _CODE
 
 
-def kind_of(path: str) -> Kind:
-    """What `secretvalues` has to know of a file."""
+def kind_of(path: str) -> FileKind:
+    """What `secretvalues` has to know about a file."""
     name = path.rpartition("/")[2].lower()
     ending = f".{name.rpartition('.')[2]}" if "." in name else ""
     if ending in _CODE:
-        return Kind.TEXT if ending in _SHELLS else Kind.PROGRAM
-    return Kind.SETTINGS if ending in _SETTINGS or name.endswith("rc") else Kind.TEXT
+        return FileKind.TEXT if ending in _SHELLS else FileKind.PROGRAM
+    return FileKind.SETTINGS if ending in _SETTINGS or name.endswith("rc") else FileKind.TEXT
 
 
-def check(findings: Sequence[Finding]) -> None:
-    """Raises SnapshotRefused where a file that the run needs holds a secret."""
+def check(findings: Sequence[SecretFinding]) -> None:
+    """Raises SnapshotRefused if a file that the run needs contains a secret."""
     refused = [one for one in findings if one.verdict is Screened.REFUSED]
     if not refused:
         return
     lines = [*map(str, refused[:_SHOWN]), *_more(refused)]
-    files = "a file that the run needs holds" if len({one.path for one in refused}) == 1 else "files of the run hold"
+    files = (
+        "a file that the run needs contains" if len({one.path for one in refused}) == 1 else "files of the run contain"
+    )
     raise SnapshotRefused(
-        f"{files} a secret, so nothing was sent\n" + "\n".join(lines),
-        hint="read it from a variable, and name that under `secrets:` in the job;"
-        f" or send the file as it is: {_sending(refused[0])}",
+        f"{files} a secret, so nothing was uploaded\n" + "\n".join(lines),
+        hint="read it from a variable, and list that under `secrets:` in the job;"
+        f" or upload the file as it is: {_sending(refused[0])}",
     )
 
 
-def lines(findings: Sequence[Finding]) -> list[str]:
-    """What a user should know of a submission, in a few lines. No value of a secret is in them."""
+def lines(findings: Sequence[SecretFinding]) -> list[str]:
+    """Messages for the user about a submission, in a few lines. They never contain the value of a secret."""
     told = []
     left = [one for one in findings if one.verdict is Screened.LEFT_OUT]
     if left:
-        told.append(f"not sent, because of secrets: {_listed(left)}")
+        told.append(f"not uploaded, because of secrets: {_listed(left)}")
         told.append(
-            f"  name variables under `secrets:` in the job to pass them; to send a file on purpose: {_sending(left[0])}"
+            f"  list variables under `secrets:` in the job to pass them; to upload a file anyway: {_sending(left[0])}"
         )
     if included := [one for one in findings if one.verdict is Screened.INCLUDED]:
-        told.append(f"sent with its secrets, as {STOKERIGNORE} says: {_listed(included)}")
+        told.append(f"uploaded with its secrets, because {STOKERIGNORE} includes it: {_listed(included)}")
     if suspect := [one for one in findings if one.verdict is Screened.SUSPECT]:
-        told.append(f"warning: sent, and may hold a secret: {_listed(suspect)}")
+        told.append(f"warning: uploaded, but may contain a secret: {_listed(suspect)}")
     return told
 
 
-def _sending(finding: Finding) -> str:
-    """The command that sends a file on purpose."""
+def _sending(finding: SecretFinding) -> str:
+    """The command that includes a file on purpose."""
     return f"echo {shlex.quote(f'!{finding.path}')} >> {STOKERIGNORE}"
 
 
-def _listed(findings: Sequence[Finding]) -> str:
+def _listed(findings: Sequence[SecretFinding]) -> str:
     return ", ".join([*map(str, findings[:_SHOWN]), *_more(findings)])
 
 
-def _more(findings: Sequence[Finding]) -> list[str]:
+def _more(findings: Sequence[SecretFinding]) -> list[str]:
     return [f"and {len(findings) - _SHOWN} more"] if len(findings) > _SHOWN else []
 
 
-# Files that hold secrets by their name: those that tools keep logins, keys and states in.
+# Files that contain secrets by their name: those that tools keep logins, keys and states in.
 
 _NAMES = {
     ".envrc": "environment variables",
-    ".netrc": "logins of hosts",
-    "_netrc": "logins of hosts",
-    ".pypirc": "login of a package index",
-    ".git-credentials": "logins of git",
+    ".netrc": "host logins",
+    "_netrc": "host logins",
+    ".pypirc": "package index login",
+    ".git-credentials": "git logins",
     ".pgpass": "database password",
     ".my.cnf": "database password",
     ".htpasswd": "passwords",
-    ".dockercfg": "login of a registry",
+    ".dockercfg": "registry login",
     ".s3cfg": "S3 credentials",
     ".boto": "cloud credentials",
     ".databrickscfg": "Databricks token",
     ".vault-token": "Vault token",
-    "rclone.conf": "credentials of stores",
+    "rclone.conf": "storage credentials",
     "kaggle.json": "Kaggle credentials",
     "kubeconfig": "Kubernetes credentials",
     "application_default_credentials.json": "Google Cloud credentials",
@@ -171,7 +173,7 @@ _ENDS = tuple(_ENDINGS)
 _PLACES = {  # a folder, and what is in it
     (".aws", "credentials"): "AWS credentials",
     (".kube", "config"): "Kubernetes credentials",
-    (".docker", "config.json"): "login of a registry",
+    (".docker", "config.json"): "registry login",
     (".cargo", "credentials"): "Cargo token",
     (".cargo", "credentials.toml"): "Cargo token",
     (".gem", "credentials"): "RubyGems token",
@@ -179,10 +181,10 @@ _PLACES = {  # a folder, and what is in it
     (".huggingface", "token"): "Hugging Face token",
     ("huggingface", "token"): "Hugging Face token",
     ("huggingface", "stored_tokens"): "Hugging Face token",
-    (".streamlit", "secrets.toml"): "secrets of Streamlit",
+    (".streamlit", "secrets.toml"): "Streamlit secrets",
 }
 _FOLDERS = {".gnupg": "GnuPG keys", ".azure": "Azure login"}
-_GCLOUD = ".config/gcloud"  # a `gcloud` elsewhere is a project's own
+_GCLOUD = ".config/gcloud"  # a `gcloud` in another place belongs to a project
 _PRIVATE_KEY = re.compile(r"id_(rsa|dsa|ecdsa|ed25519|xmss)(_sk)?([._-].*)?(?<!\.pub)")
 _ENV = re.compile(r"\.env(?:[. _-].+)?|.+\.env")
 _COPY = re.compile(r"(?:~|[. _-](?:bak|backup|old|orig|save|copy))+$")  # what editors and people append
@@ -191,7 +193,7 @@ _HARMLESS_SSH = ("known_hosts", "config", "authorized_keys")
 
 
 def secret_file(path: str) -> str:
-    """What kind of secret a file of this name holds, in words; empty where the name says nothing."""
+    """The kind of secret in a file of this name, as text; empty if the name does not tell."""
     folders, _, name = path.lower().rpartition("/")
     name = _COPY.sub("", name)
     parent = folders.rpartition("/")[2]

@@ -1,7 +1,7 @@
-"""Secrets inside texts: tokens that their makers gave a form of their own, and values that only look like secrets.
+"""Secrets inside texts: tokens in a documented format, and values that only look like secrets.
 
-Nearly every text has nothing that is long and solid enough to be one, and is done with after a single look. In others a
-form is looked for only where its anchor is.
+Nearly every text contains nothing long and dense enough to be a secret, and is done after a single pass. In the others
+a format is searched only where its anchor is.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
-EDITION = 6  # raise it with every change here or in `secretfiles`: what an earlier edition found no longer counts then
+EDITION = 6  # raise it with every change here or in `secretfiles`: it invalidates earlier findings
 MOST_BYTES = 1 << 20  # of one file
 _MOST_SUSPECT_BYTES = 256 << 10
 _MOST_HITS = 20
 _LONGEST_LINE = 500  # longer ones are minified, or data
 
 
-class Hit(NamedTuple):
+class SecretHit(NamedTuple):
     line: int
     kind: str
-    sure: bool  # no doubt: its form belongs to one kind of secret
+    sure: bool  # certain: its format belongs to one kind of secret
 
 
 class _Form(NamedTuple):
     kind: str
     anchor: bytes
-    pattern: bytes  # compiled when its anchor is met, which is hardly ever
-    least_bits: float = 3.0  # of each character of the secret: what is less is a placeholder
-    solid: bool = False  # words with dashes between them have this form as well, and are none
+    pattern: bytes  # compiled when its anchor is found, which is rare
+    least_bits: float = 3.0  # of each character of the secret: with less it is a placeholder
+    solid: bool = False  # words with dashes between them match, too, and are not secrets
 
 
 def _form(kind: str, anchor: str, pattern: str, least_bits: float = 3.0, *, solid: bool = False) -> _Form:
@@ -97,7 +97,7 @@ _FORMS = (
     *(_form("bearer token", f"{one}earer", rf"\b{one}earer{_BEARER_UUID}") for one in "Bb"),
 )
 _ANCHORS = tuple(dict.fromkeys(form.anchor for form in _FORMS))
-# Of emulators and manuals: everybody has them.
+# Of emulators and manuals: public values.
 _PUBLIC = (
     b"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq",
     b"C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mG",
@@ -107,7 +107,7 @@ _PLACEHOLDER = re.compile(
     rb"(?i)example|sample|placeholder|dummy|changeme|change_me|your|redacted|xxxx|\*{3}|1234567|abcdefg|00000000"
 )
 
-# What a value that may be a secret is called. Each word ends its name: a `tokenizer` is none.
+# Names of values that may be secrets. Each word ends its name: a `tokenizer` is not one.
 _WORDS = (b"key", b"secret", b"token", b"password", b"passwd", b"passphrase", b"pwd", b"_auth", b"credential")
 _KEYS = (
     b"api",
@@ -126,7 +126,7 @@ _VALUE = re.compile(
     rb"""(?:[rb]{0,2}(?P<quote>\\?["']))?(?P<value>[A-Za-z0-9+/=_.~-]{16,200})"""
     rb"""(?(quote)\\?["']|[ \t]{0,40}(?:[#;,]|\r|\n|\Z))"""  # without quotes as in YAML or a shell: to the line's end
 )
-# A password in a settings file may have any sign that is not one of a template, or of a call.
+# A password in a settings file may contain any character except those of a template or a call.
 _PASSWORD = re.compile(
     rb"""["']?\s{0,4}[:=]\s{0,4}(?P<quote>["'])?(?P<value>(?![$<%{(\[])[^\s"'<>{}()\[\]$\\]{10,120})"""
     rb"""(?(quote)["']|[ \t]{0,40}(?:[#;,]|\r|\n|\Z))"""
@@ -135,17 +135,17 @@ _PASSWORDS = (b"password", b"passwd", b"passphrase", b"pwd", b"secret", b"token"
 _IN_URL = re.compile(
     rb"://[^\s/:@\"'<>{}$]{0,60}:(?P<value>[^\s/:@\"'<>{}$()\[\]\\]{8,100})@(?P<host>[A-Za-z0-9\[][A-Za-z0-9.:-]*)"
 )
-# Of databases that run beside a test, and of manuals.
+# Of databases that run next to a test, and of manuals.
 _NO_HOST = re.compile(
     rb"(?i)localhost|127\.|\[?::1|0\.0\.0\.0|host\.docker\.internal|(?:.*\.)?example\b|.*\.(?:test|invalid)\b"
 )
 _NAMED = re.compile(rb"(?:%s)[\"'\]\\]{0,3}\s{0,4}(?::\s?str\s{0,2})?[:=]" % b"|".join(_WORDS))
-_MOST_OF_A_NAME = 5  # values under one name: of more, each is the id of a row
+_MOST_OF_A_NAME = 5  # values under one name: with more, each is the id of a row
 _NAME = re.compile(rb"[a-z0-9_.-]{0,40}\Z", re.IGNORECASE)
 _LEAST_SOLID = 16
 _SOLID = re.compile(rb"[A-Za-z0-9+/]{%d,}" % _LEAST_SOLID)
 
-# What is solid as `x`, all else as blanks: to find a row of `x` takes far less time than to match a pattern.
+# Dense characters as `x`, all others as blanks: searching a row of `x` is far faster than matching a pattern.
 _SOLID_AS_X = bytes(ord("x" if _SOLID.match(bytes([one]) * _LEAST_SOLID) else " ") for one in range(256))
 _LETTERS_ALONE = 30  # names are seldom as long; a secret without a digit is, unless it is all in capitals
 _DIGIT = re.compile(rb"[0-9]")
@@ -154,38 +154,40 @@ _BROKEN_UP = (b"glpat-", b"AIza", b"GOCSPX-", b"_authToken", b"earer ")  # by `-
 _SEVERAL_LINES = b"PRIVATE KEY"
 
 
-class Kind(Enum):
-    """What a file is for, by its name: the same line means one thing in code, and another among settings."""
+class FileKind(Enum):
+    """What a file is for, by its name: the same line means one thing in code, and another in settings."""
 
     TEXT = 0
-    SETTINGS = 1  # people keep passwords in it: every value that may be one is looked at
-    PROGRAM = 2  # only what is in quotes is a value: all else is an expression
+    SETTINGS = 1  # people keep passwords in it: every possible value is checked
+    PROGRAM = 2  # only quoted text is a value: the rest are expressions
 
 
-def hits(data: bytes, kind: Kind = Kind.TEXT) -> list[Hit]:
-    """The beginning of a file, all of it where it is short. Nothing in what is not text."""
+def secrets_in(data: bytes, kind: FileKind = FileKind.TEXT) -> list[SecretHit]:
+    """The beginning of a file, or all of it if it is short. Empty if it is not text."""
     data = data[:MOST_BYTES]
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell writes texts
         data = data.decode("utf-16", "replace").encode("utf-8", "replace")
     if b"\0" in data[:8192]:
         return []
     found = list(_in_urls(data, kind))
-    spans = [_Span(0, len(data))] if kind is Kind.SETTINGS else _spans(data)
+    spans = [_Span(0, len(data))] if kind is FileKind.SETTINGS else _spans(data)
     if not spans and not found:
         return []
-    together = b"".join(data[start:end] for start, end in spans)  # one look for all of them: nearly always in vain
+    together = b"".join(
+        data[start:end] for start, end in spans
+    )  # one search for all of them: nearly always without a hit
     if any(anchor in together for anchor in _ANCHORS):
         found = [hit for span in spans for hit in _sure(data, span)] + found
-    if kind is Kind.SETTINGS or _NAMED.search(together.lower()):
+    if kind is FileKind.SETTINGS or _NAMED.search(together.lower()):
         found += _rare(hit for span in spans for hit in _suspect(data, span, kind))
-    best: dict[int, Hit] = {}
+    best: dict[int, SecretHit] = {}
     for hit in found:  # the sure ones first
         best.setdefault(hit.line, hit)
     return [best[line] for line in sorted(best)][:_MOST_HITS]
 
 
 def sure_kind(text: str) -> str:
-    """The kind of secret that is in a short text without doubt; empty where there is none."""
+    """The kind of secret that a short text certainly contains; empty if there is none."""
     data = text.encode(errors="replace")
     return next((hit.kind for hit in _sure(data, _Span(0, len(data)))), "")
 
@@ -196,7 +198,7 @@ class _Span(NamedTuple):
 
 
 def _spans(data: bytes) -> list[_Span]:
-    """The parts of a text that may have secrets: lines with something long and solid in them. Most texts have none."""
+    """The parts of a text that may contain secrets: lines with something long and dense. Most texts have none."""
     if any(anchor in data for anchor in _BROKEN_UP) or _SEVERAL_LINES in data:
         return [_Span(0, len(data))]
     found: list[_Span] = []
@@ -218,16 +220,16 @@ def _spans(data: bytes) -> list[_Span]:
     return found
 
 
-def _sure(data: bytes, span: _Span) -> Iterator[Hit]:
+def _sure(data: bytes, span: _Span) -> Iterator[SecretHit]:
     for form in _FORMS:
         if data.find(form.anchor, *span) >= 0:
             for match in re.compile(form.pattern).finditer(data, *span):
                 secret = match["s"]
                 if _is_real(secret, form.least_bits) and (not form.solid or _looks_random(secret)):
-                    yield Hit(data.count(b"\n", 0, match.start()) + 1, form.kind, True)
+                    yield SecretHit(data.count(b"\n", 0, match.start()) + 1, form.kind, True)
 
 
-def _suspect(data: bytes, span: _Span, kind: Kind) -> Iterator[Hit]:
+def _suspect(data: bytes, span: _Span, kind: FileKind) -> Iterator[SecretHit]:
     first, last = span.start, min(span.end, _MOST_SUSPECT_BYTES)
     lower = data[first:last].lower()
     for word in _WORDS:
@@ -239,39 +241,39 @@ def _suspect(data: bytes, span: _Span, kind: Kind) -> Iterator[Hit]:
                 if (end if end >= 0 else len(data)) - start <= _LONGEST_LINE:
                     name = _NAME.search(data, max(0, first + at - 40), first + at)
                     shown = (name[0] if name else b"") + data[first + at : first + after]
-                    yield Hit(data.count(b"\n", 0, start) + 1, f"value of `{shown.decode()}`", False)
+                    yield SecretHit(data.count(b"\n", 0, start) + 1, f"value of `{shown.decode()}`", False)
             at = lower.find(word, after)
 
 
-def _in_urls(data: bytes, kind: Kind) -> Iterator[Hit]:
-    """`postgresql://me:password@host` in any text: what is left open by a template is no password."""
+def _in_urls(data: bytes, kind: FileKind) -> Iterator[SecretHit]:
+    """`postgresql://me:password@host` in any text: a template placeholder is not a password."""
     if b"@" not in data:
         return
     for match in _IN_URL.finditer(data, 0, _MOST_SUSPECT_BYTES):
-        meant, value = kind is Kind.SETTINGS or not _NO_HOST.match(match["host"]), match["value"]
-        # The place says what it is, so a short one will do, and one that a service made of hex digits.
+        meant, value = kind is FileKind.SETTINGS or not _NO_HOST.match(match["host"]), match["value"]
+        # The position identifies it, so a short one counts, and one of hex digits.
         if meant and (_is_password(value, 2.5) or _looks_random(value)):
-            yield Hit(data.count(b"\n", 0, match.start()) + 1, "password in a URL", False)
+            yield SecretHit(data.count(b"\n", 0, match.start()) + 1, "password in a URL", False)
 
 
-def _value(data: bytes, after: int, word: bytes, kind: Kind) -> re.Match[bytes] | None:
-    """What is given to a name that ends at `after`, where it looks like a secret."""
+def _value(data: bytes, after: int, word: bytes, kind: FileKind) -> re.Match[bytes] | None:
+    """The value assigned to a name that ends at `after`, if it looks like a secret."""
     match = _VALUE.match(data, after)
-    if match and (match["quote"] or kind is not Kind.PROGRAM) and _looks_random(match["value"]):
+    if match and (match["quote"] or kind is not FileKind.PROGRAM) and _looks_random(match["value"]):
         return match
-    match = _PASSWORD.match(data, after) if kind is Kind.SETTINGS and word in _PASSWORDS else None
+    match = _PASSWORD.match(data, after) if kind is FileKind.SETTINGS and word in _PASSWORDS else None
     return match if match and _is_password(match["value"]) else None
 
 
-def _rare(found: Iterable[Hit]) -> Iterator[Hit]:
-    """Without the ids of rows, such as the tokens of a dataset's tables: a secret is not one of many of its name."""
+def _rare(found: Iterable[SecretHit]) -> Iterator[SecretHit]:
+    """Without the ids of rows, such as the tokens of a dataset's tables: a secret is not one of many with its name."""
     some = list(found)
     names = Counter(hit.kind for hit in some)
     return (hit for hit in some if names[hit.kind] <= _MOST_OF_A_NAME)
 
 
 def _is_password(value: bytes, least_bits: float = 3.0) -> bool:
-    """Three kinds of characters in no order that words have. Paths, versions, URLs and names have none such."""
+    """Three kinds of characters in an order that words do not have. Paths, versions, URLs and names do not match."""
     kinds = sum(bool(re.search(kind, value)) for kind in (rb"[a-z]", rb"[A-Z]", rb"[0-9]", rb"[^A-Za-z0-9._-]"))
     turns = len(re.findall(rb"(?<=[A-Za-z])[^A-Za-z]|(?<=[0-9])[^0-9]|(?<=[a-z])[A-Z]", value))
     path = b"/" in value and not value.endswith(b"=") and b"+" not in value
@@ -287,7 +289,7 @@ def _is_real(secret: bytes, least_bits: float) -> bool:
 
 
 def _looks_random(value: bytes) -> bool:
-    """Names, paths and words have short pieces between their separators, or no digits."""
+    """Names, paths and words have short parts between their separators, or no digits."""
     return any(
         _is_real(piece, 3.0 if re.fullmatch(rb"[0-9a-f]{32,}|[0-9A-F]{32,}", piece) else 3.5)
         and bool(re.search(rb"[0-9]", piece))

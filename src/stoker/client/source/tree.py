@@ -1,4 +1,4 @@
-"""Takes a snapshot of a source folder, and opens what it holds by its hash."""
+"""Takes a snapshot of a source folder, and opens its files by hash."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from stoker.client.source.ignore import STOKERIGNORE
-from stoker.client.source.screening import Finding, Screen, kind_of, secret_file
-from stoker.client.source.secretvalues import EDITION, Hit
-from stoker.client.source.secretvalues import hits as secrets_in
+from stoker.client.source.screening import Screen, SecretFinding, kind_of, secret_file
+from stoker.client.source.secretvalues import EDITION, SecretHit, secrets_in
 from stoker.client.source.statindex import StatIndex, digest, unchanged
 from stoker.client.source.walk import check_size, unreadable, walk
 from stoker.errors import Corrupt, Missing, SnapshotRefused
@@ -24,13 +23,15 @@ _TRIES = 3  # for a file that changes while it is read
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class SourceTree:
     root: Path
     snapshot: Snapshot
-    files: Mapping[str, Entry]  # by sha256; one of them where several are the same
+    files: Mapping[str, Entry]  # by sha256; one of several identical files
     index: Path | None = None
-    findings: tuple[Finding, ...] = ()  # secrets in the folder: those left out are not in the snapshot
-    matched: tuple[str, ...] = ()  # what globs to be left out have matched
+    findings: tuple[
+        SecretFinding, ...
+    ] = ()  # secrets in the folder: files that are not uploaded are not in the snapshot
+    matched: tuple[str, ...] = ()  # what the globs to exclude have matched
     elsewhere: Mapping[str, Path] = field(default_factory=dict)  # files that are not in the folder, by sha256
 
     def path(self, sha256: str) -> Path:
@@ -38,9 +39,8 @@ class Tree:
             raise Missing(f"no file in `{self.root}` has the hash {sha256}")
         return self.elsewhere.get(sha256) or self.root / self.files[sha256].path
 
-    def with_files(self, added: Mapping[str, Path], instead_of: Callable[[str], bool]) -> Tree:
-        """With files from elsewhere, by their path in the snapshot, and without those of its own that are in their
-        way."""
+    def with_files(self, added: Mapping[str, Path], instead_of: Callable[[str], bool]) -> SourceTree:
+        """With files from elsewhere, by their path in the snapshot, which replace its own files of the same path."""
         entries = [entry for entry in self.snapshot.entries if not instead_of(entry.path)]
         files = {entry.sha256: entry for entry in entries if entry.kind is EntryKind.FILE}
         elsewhere: dict[str, Path] = {}
@@ -53,13 +53,13 @@ class Tree:
         return replace(self, snapshot=snapshot, files=files, elsewhere=elsewhere)
 
     def open(self, sha256: str) -> BinaryIO:
-        """The file as it is now, which may no longer be what the snapshot says."""
+        """The file as it is now, which may differ from the snapshot."""
         return self.path(sha256).open("rb", buffering=0)
 
     def stream(self, missing: Iterable[str]) -> Iterator[bytes]:
         """The blobs with these hashes, each once, as `stores.blobstream` writes them.
 
-        Raises SnapshotRefused where a file is no longer what it was when the snapshot was taken.
+        Raises SnapshotRefused if a file has changed since the snapshot was taken.
         """
         path = ""
 
@@ -74,8 +74,8 @@ class Tree:
             yield from blob_stream(items())
         except (Corrupt, OSError) as error:
             if self.index:
-                self.index.unlink(missing_ok=True)  # in case it is the one that is wrong
-            raise SnapshotRefused(f"`{path}` changed while it was being sent", hint="try again") from error
+                self.index.unlink(missing_ok=True)  # in case the index is wrong
+            raise SnapshotRefused(f"`{path}` changed during the upload", hint="retry") from error
 
 
 def scan(
@@ -86,11 +86,11 @@ def scan(
     needed: Collection[str] = (),
     limit_bytes: int = 500_000_000,
     now_ns: Callable[[], int] = time.time_ns,
-) -> Tree:
-    """Reads only the files that changed since `index` was written, and writes it anew.
+) -> SourceTree:
+    """Reads only the files that changed since `index` was written, and writes it again.
 
-    `exclude` names relative paths and globs to leave out, and `needed` those that the job names itself. Raises
-    SnapshotRefused; for a secret in code, once `screening.check` is asked.
+    `exclude` names relative paths and globs to exclude, and `needed` those that the job names itself. Raises
+    SnapshotRefused; for a secret in code, once `screening.check` is called.
     """
     found = walk(root, {str(PurePosixPath(path)) for path in exclude})
     check_size(root, found.files, limit_bytes)
@@ -102,7 +102,7 @@ def scan(
     for path, seen in found.files:
         sha256 = hashes.known(path, seen)
         note = hashes.note(path) if sha256 else None
-        if note != EDITION:  # as it is for nearly every file
+        if note != EDITION:  # true for nearly every file
             hits = _noted(note)
             if hits is None:
                 read = _read(root, path, hashes, now_ns)
@@ -116,14 +116,14 @@ def scan(
         files[sha256] = entry
     hashes.save()
     snapshot = Snapshot(tuple(sorted(entries, key=lambda entry: entry.path)))
-    return Tree(root, snapshot, files, index, tuple(screen.findings), tuple(found.matched))
+    return SourceTree(root, snapshot, files, index, tuple(screen.findings), tuple(found.matched))
 
 
 def _read(
     root: Path, path: str, hashes: StatIndex, now_ns: Callable[[], int]
-) -> tuple[str, os.stat_result, list[Hit] | None] | None:
-    """The file's hash with its facts, which did not change meanwhile, and the secrets in it: None where neither its
-    name nor its text has any. None alone: it was removed since it was listed."""
+) -> tuple[str, os.stat_result, list[SecretHit] | None] | None:
+    """The file's hash with its stat, which did not change meanwhile, and its secrets: None if neither its name nor its
+    text has any. None alone: it was removed since it was listed."""
     for _ in range(_TRIES):
         read_at_ns, beginning = now_ns(), list[bytes]()
         try:
@@ -139,16 +139,16 @@ def _read(
             return sha256, after, hits if told else None
     raise SnapshotRefused(
         f"`{path}` changed each of the {_TRIES} times it was read",
-        hint=f"try again once nothing writes to it, or add it to {STOKERIGNORE}",
+        hint=f"retry when no process writes to it, or add it to {STOKERIGNORE}",
     )
 
 
-def _noted(note: Any) -> Sequence[Hit] | None:
-    """The secrets that an earlier scan found; None where it has to be looked again. A note that is the edition's number
-    alone says that neither the name nor the text of a file has any."""
+def _noted(note: Any) -> Sequence[SecretHit] | None:
+    """The secrets that an earlier scan found; None if it has to be scanned again. A note that is only the edition's
+    number means that neither the name nor the text of a file has any."""
     if not isinstance(note, list) or not note or note[0] != EDITION:
         return None
     try:
-        return [Hit(int(line), str(kind), bool(sure)) for line, kind, sure in note[1:]]
+        return [SecretHit(int(line), str(kind), bool(sure)) for line, kind, sure in note[1:]]
     except (TypeError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""Walks a source folder and gives what belongs to it. Nothing is read but folders and ignore files."""
+"""Walks a source folder and lists its files. Only folders and ignore files are read."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from stoker.model.job.checkpointpaths import is_glob, matches
 
 
 @dataclass(slots=True)
-class Found:
-    """Paths are relative with `/`, in no particular order. Sockets, pipes and devices are not here."""
+class WalkedTree:
+    """Paths are relative with `/`, in no particular order. Sockets, pipes and devices are omitted."""
 
     files: list[tuple[str, os.stat_result]] = field(default_factory=list)
     links: list[tuple[str, str]] = field(default_factory=list)  # with their target, as it is written
-    matched: list[str] = field(default_factory=list)  # left out because a glob of `exclude` says so
-    empty: set[str] = field(default_factory=set)  # folders with nothing in them that belongs to the tree
+    matched: list[str] = field(default_factory=list)  # excluded by a glob of `exclude`
+    empty: set[str] = field(default_factory=set)  # folders without files of the tree
 
 
-def walk(root: Path, exclude: Collection[str] = ()) -> Found:
-    """Obeys the ignore files; `exclude` names paths and globs to leave out as well. Folders left out are never
-    entered."""
-    found = Found()
+def walk(root: Path, exclude: Collection[str] = ()) -> WalkedTree:
+    """Follows the ignore files; `exclude` names further paths and globs. Excluded folders are never entered."""
+    found = WalkedTree()
     globs = [tuple(one.split("/")) for one in exclude if is_glob(one)]
     top = f"{_source(root)}/"
     todo = [("", Ignore.above(root))]
@@ -68,12 +67,12 @@ def unreadable(path: str, error: OSError) -> SnapshotRefused:
     reason = (error.strerror or str(error)).lower()
     return SnapshotRefused(
         f"`{shown(path)}` cannot be read: {reason}",
-        hint=f"add it to {STOKERIGNORE} if the run does not need it: `echo '{shown(path)}' >> {STOKERIGNORE}`",
+        hint=f"exclude it if the run does not need it: `echo '{shown(path)}' >> {STOKERIGNORE}`",
     )
 
 
 def shown(path: str) -> str:
-    """A path as an error shows it: bytes that are not UTF-8 as `\\xff`."""
+    """A path in an error message: bytes that are not UTF-8 as `\\xff`."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
@@ -82,7 +81,7 @@ def _source(root: Path) -> str:
         return os.fspath(root)
     if root.exists():
         raise SnapshotRefused(
-            f"the source `{root}` is a file, and has to be a folder", hint=f"set `source` to `{root.parent}`"
+            f"the source `{root}` is a file, expected a folder", hint=f"set `source` to `{root.parent}`"
         )
     raise SnapshotRefused(f"the source folder `{root}` does not exist", hint="set `source` to the folder of your code")
 
@@ -92,15 +91,15 @@ def _check_name(path: str) -> None:
         path.encode()
     except UnicodeEncodeError:
         raise SnapshotRefused(
-            f"the name `{shown(path)}` is not valid UTF-8, so it would not mean the same on another computer",
-            hint=f"rename it, or leave it out with a pattern in {STOKERIGNORE}",
+            f"the name `{shown(path)}` is not valid UTF-8, so it would be different on another computer",
+            hint=f"rename it, or exclude it with a pattern in {STOKERIGNORE}",
         ) from None
 
 
-def _add(found: Found, entry: os.DirEntry[str], path: str) -> None:
+def _add(found: WalkedTree, entry: os.DirEntry[str], path: str) -> None:
     try:
         if entry.is_symlink():
-            # a Path would tidy up a target that has to stay as it is written
+            # a Path would normalize a target that has to stay as written
             found.links.append((path, os.readlink(entry.path)))  # noqa: PTH115
             _check_name(f"{path} -> {found.links[-1][1]}")
         elif entry.is_file(follow_symlinks=False):
@@ -111,7 +110,7 @@ def _add(found: Found, entry: os.DirEntry[str], path: str) -> None:
         raise unreadable(path, error) from error
 
 
-# Refuses a source folder that is too large, and says where its bytes are.
+# Refuses a source folder that is too large, and shows where its bytes are.
 
 _SHOWN = 10
 
@@ -123,15 +122,15 @@ def check_size(root: Path, files: Sequence[tuple[str, os.stat_result]], limit_by
     largest = largest_paths((path, seen.st_size) for path, seen in files)
     lines = [f"  {size_text(size):>8}  {path}" for path, size in largest]
     raise SnapshotRefused(
-        f"`{root}` holds {size_text(total)} in {len(files)} files, and at most {size_text(limit_bytes)} can be taken"
-        " along; the largest are\n" + "\n".join(lines),
-        hint=f"add what the code does not need to {STOKERIGNORE}, as in `echo '{largest[0][0]}' >> {STOKERIGNORE}`,"
-        " and name data under `data:` in the job",
+        f"`{root}` contains {size_text(total)} in {len(files)} files, but at most {size_text(limit_bytes)} can be"
+        " uploaded as code; the largest are\n" + "\n".join(lines),
+        hint=f"exclude files that the code does not need: `echo '{largest[0][0]}' >> {STOKERIGNORE}`,"
+        " and list data under `data:` in the job",
     )
 
 
 def largest_paths(files: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Where most bytes are: a folder as one line (ending in `/`) unless a single thing in it is half of it."""
+    """Where most bytes are: a folder as one line (ending in `/`) unless a single item in it is half of it."""
     sizes: dict[str, int] = defaultdict(int)
     children: dict[str, set[str]] = defaultdict(set)
     for path, size in files:

@@ -1,1 +1,1 @@
-"""From a job file to a run: what is read, checked, prepared and sent."""
+"""From a job file to a run: what is read, checked, prepared and uploaded."""

@@ -1,4 +1,4 @@
-"""What a job names and its source does not have, or has for another purpose: found before anything is sent."""
+"""What a job names but its source lacks, or uses for another purpose: found before anything is uploaded."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from stoker.client.source.tree import Tree
+from stoker.client.source.tree import SourceTree
 from stoker.errors import JobInvalid, Problem
-from stoker.model.job.commandline import Command, commands
+from stoker.model.job.commandline import ShellCommand, commands
 from stoker.model.job.fields import nearest
 from stoker.model.job.job import Job
 from stoker.model.snapshot import EntryKind
 
 _CODE = (".py", ".pyx", ".ipynb", ".sh", ".bash", ".toml", ".cfg", ".ini", ".yaml", ".yml", ".md", ".c", ".cpp", ".cu")
-# Behind these the files are what they were before; behind any other program there may be new ones.
+# These programs create no files; any other program may.
 _HARMLESS = ("cd", "export", "set", "echo", "mkdir", "pip", "ulimit", "source", ".", "unset", "sleep", "date", "ls")
 
 
-def check(job: Job, tree: Tree) -> None:
-    """Raises JobInvalid where the script of the command is not there, or a checkpoint is a file of the source."""
+def check(job: Job, tree: SourceTree) -> None:
+    """Raises JobInvalid if the script of the command does not exist, or a checkpoint is a file of the source."""
     problems = [*_missing_scripts(job, tree), *_sources_as_checkpoints(job, tree)]
     if problems:
         raise JobInvalid(problems)
 
 
 def is_source(job: Job, source: Path, path: str) -> bool:
-    """Whether this file is code, or what the command starts: nothing that a script would write."""
+    """Whether this file is code, or what the command starts: not something that a script would write."""
     if not (source / path).is_file():
         return False
     return path.endswith(_CODE) or any(command.script == path for command in commands(job.run))
 
 
-def _sources_as_checkpoints(job: Job, tree: Tree) -> Iterator[Problem]:
+def _sources_as_checkpoints(job: Job, tree: SourceTree) -> Iterator[Problem]:
     named = [*((one, one) for one in job.checkpoints), *(("", path) for path in tree.matched)]
     for pattern, path in named:
         if is_source(job, tree.root, path):
@@ -43,7 +43,7 @@ def _sources_as_checkpoints(job: Job, tree: Tree) -> Iterator[Problem]:
             yield Problem("checkpoints", found, "what the script writes: a folder, a file or a glob")
 
 
-def _missing_scripts(job: Job, tree: Tree) -> Iterator[Problem]:
+def _missing_scripts(job: Job, tree: SourceTree) -> Iterator[Problem]:
     folder = ""
     known = {entry.path for entry in tree.snapshot.entries if entry.kind is not EntryKind.FOLDER}
     for command in commands(job.run):
@@ -61,8 +61,8 @@ def _missing_scripts(job: Job, tree: Tree) -> Iterator[Problem]:
             return
 
 
-def _needed(command: Command, folder: str, known: set[str]) -> str:
-    """What the command starts and the source lacks; empty where there is nothing, or nobody can tell."""
+def _needed(command: ShellCommand, folder: str, known: set[str]) -> str:
+    """What the command starts but the source lacks; empty if there is nothing, or it cannot be determined."""
     if _plain(command.script):
         path = os.path.normpath(f"{folder}/{command.script}" if folder else command.script)
         return "" if path in known or path.startswith("..") else path
@@ -77,13 +77,13 @@ def _needed(command: Command, folder: str, known: set[str]) -> str:
 
 
 def _plain(path: str) -> bool:
-    """Relative, and with nothing that a shell would fill in."""
+    """Relative, and without shell expansions."""
     return bool(path) and not path.startswith(("/", "~", "-")) and not set(path) & set("$`*?[{")
 
 
 def _expected(root: Path, path: str, known: set[str]) -> str:
     if (root / path).is_file():
-        return f"a file that is sent: `{path}` is left out by an ignore file"
+        return f"a file that is uploaded: an ignore file excludes `{path}`"
     scripts = sorted(one for one in known if one.endswith(".py") and "/" not in one)[:5]
     return "a file in the source" + (f", such as {', '.join(f'`{one}`' for one in scripts)}" if scripts else "")
 

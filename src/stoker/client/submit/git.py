@@ -1,4 +1,4 @@
-"""Where code came from: the commit, the branch, and whether the tree differs from it."""
+"""The origin of the code: the commit, the branch, and whether the tree has changes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
 _TIME_OUT_S = 2.0
-_GRACE_S = 0.2  # to read the answer of a git that ended long ago
+_GRACE_S = 0.2  # to read the output of a git that ended long ago
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = "ref: "
 
 
 class GitLook:
-    """A look at a repository, which goes on in the background until `facts` is asked for."""
+    """A query of a repository, which runs in the background until `facts` is called."""
 
     def __init__(self, root: Path) -> None:
         self._until = time.monotonic() + _TIME_OUT_S
@@ -29,7 +29,7 @@ class GitLook:
         self._facts: Git | None = None
 
     def facts(self) -> Git | None:
-        """Blocks until two seconds after the look began, at most. A tree not known to be clean is called dirty."""
+        """Blocks until two seconds after the start, at most. A tree not known to be clean is called dirty."""
         if self._status:
             changes = _answer(self._status, self._until)
             self._status = None
@@ -50,7 +50,7 @@ def _git_folder(root: Path) -> Path | None:
 
 
 def _head(folder: Path) -> tuple[str, str] | None:
-    """Commit and branch as git's own files have them; None where they are kept in another way."""
+    """Commit and branch from git's own files; None if they are stored in another way."""
     head = _text(folder / "HEAD").strip()
     ref = head.removeprefix(_REF) if head.startswith(_REF) else ""
     commit = _commit(folder, ref) if ref else head
@@ -76,10 +76,10 @@ def _asked_head(root: Path, until: float) -> tuple[str, str] | None:
 
 
 def _start(root: Path, *words: str) -> Popen[bytes] | None:
-    import subprocess  # 5 ms that only a repository costs
+    import subprocess  # 5 ms, and needed only for a repository
 
     quiet = subprocess.DEVNULL
-    command = ["git", "--no-optional-locks", "-C", str(root), *words]  # never in the way of a git of the user's
+    command = ["git", "--no-optional-locks", "-C", str(root), *words]  # never blocks the user's own git
     try:
         return subprocess.Popen(command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet)
     except OSError:
@@ -87,7 +87,7 @@ def _start(root: Path, *words: str) -> Popen[bytes] | None:
 
 
 def _answer(git: Popen[bytes], until: float) -> bytes | None:
-    """What git said; None if it failed, or did not end in time."""
+    """git's output; None if it failed or timed out."""
     import subprocess  # loaded by `_start`
 
     try:

@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stoker.client.submit.yamltree import Misread, Place, Tree, parse, scalar
+from stoker.client.submit.yamltree import Misread, TextPosition, YamlTree, parse, scalar
 from stoker.errors import BadInput, JobInvalid, Problem
 from stoker.model.job.fields import ListOf, MapOf, Maybe, Plain, Record, kind_of, plain, shown
 from stoker.model.job.job import Job, SpotOrNot
@@ -26,7 +26,7 @@ class JobFile:
 
     @property
     def folder(self) -> Path:
-        """What relative paths of the job start from."""
+        """The folder that relative paths of the job start from."""
         return self.path.absolute().parent
 
     def locate(self, invalid: JobInvalid) -> JobInvalid:
@@ -37,7 +37,7 @@ class JobFile:
 def read(path: Path, sets: Sequence[str] = ()) -> JobFile:
     """The job in a file, with `--set key=value` settings applied on top.
 
-    Raises BadInput where there is no file to read, and JobInvalid with everything that is wrong in it.
+    Raises BadInput if there is no readable file, and JobInvalid with everything that is wrong in it.
     """
     return read_text(_text(path), path, sets)
 
@@ -62,7 +62,7 @@ def read_text(text: str, path: Path, sets: Sequence[str] = ()) -> JobFile:
 
 
 def changed(job: Job, sets: Sequence[str]) -> Job:
-    """A job that has no file any more, with `--set key=value` settings applied on top. Raises JobInvalid."""
+    """A job without a file, with `--set key=value` settings applied. Raises JobInvalid."""
     laid = overlay(job.plain(), sets)
     if laid.problems:
         raise JobInvalid(laid.problems)
@@ -76,7 +76,7 @@ class _Places(NamedTuple):
     """Where the parts of a job were written: in the file, or on the command line."""
 
     file: str
-    tree: Tree
+    tree: YamlTree
     set_paths: tuple[str, ...]
     replaced: tuple[str, ...]
 
@@ -101,8 +101,8 @@ class _Places(NamedTuple):
                 return key
         return ""
 
-    def _place(self, problem: Problem) -> Place:
-        """Of the value; of the key where that is what is wrong; of the mapping where the key is missing."""
+    def _place(self, problem: Problem) -> TextPosition:
+        """Of the value; of the key if the key is wrong; of the mapping if the key is missing."""
         path = problem.field
         key = self.tree.keys.get(path)
         if key and problem.found in ("an unknown key", shown(path.rpartition(".")[2])):
@@ -121,7 +121,7 @@ def _text(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
-        raise BadInput(f"there is no job file `{path}`", hint=_instead(path)) from None
+        raise BadInput(f"job file `{path}` not found", hint=_instead(path)) from None
     except IsADirectoryError:
         inside = path / "stoker.yaml"
         hint = f"name the file: `{inside}`" if inside.is_file() else "write one with `stoker init`"
@@ -143,34 +143,34 @@ def _text(path: Path) -> str:
 
 def _instead(path: Path) -> str:
     other = path.with_suffix(".yml" if path.suffix == ".yaml" else ".yaml")
-    return f"there is a `{other}`" if other.is_file() else "write a first one with `stoker init`"
+    return f"did you mean `{other}`?" if other.is_file() else "write a first one with `stoker init`"
 
 
-# `--set key=value`: settings from the command line, laid over a job's plain data.
+# `--set key=value`: settings from the command line, applied to a job's plain data.
 
 _KEY = r"[^.\[\]=\s]+(?:\.[^.\[\]=\s]+|\[\d{1,6}\])*"
 _STEP = r"\.?([^.\[\]]+)|\[(\d+)\]"
 
 
 class Overlaid:
-    """The data with every setting in it, the paths that were set, and what could not be."""
+    """The data with every setting applied, the paths that were set, and problems."""
 
     def __init__(self, data: Plain) -> None:
         self.data = data
         self.paths: list[str] = []
-        self.replaced: list[str] = []  # paths whose old value had to make way for what was set inside
+        self.replaced: list[str] = []  # paths whose old value was replaced by a setting inside
         self.problems: list[Problem] = []
 
 
 def overlay(data: Plain, sets: Sequence[str]) -> Overlaid:
-    """Later settings win. The data given is left as it is."""
+    """Later settings win. The input data does not change."""
     laid = Overlaid(data)
     for setting in sets:
         key, equals, text = setting.partition("=")
         key = key.strip()
         if not equals or not re.fullmatch(_KEY, key):
             found = f"`{key}`" if equals else "no `=`"
-            laid.problems.append(Problem(f"--set {setting}", found, "`key=value`, such as `nodes=2` or `env.A=b`"))
+            laid.problems.append(Problem(f"--set {setting}", found, "`key=value`, for example `nodes=2` or `env.A=b`"))
             continue
         try:
             steps = [name or int(index) for name, index in re.findall(_STEP, key)]
@@ -213,7 +213,7 @@ def _laid_in_list(
 
 
 def _opened(kind: Any, current: Plain) -> Mapping[str, Plain] | None:
-    """What a setting inside `current` is added to. None: something is in the way."""
+    """The container that a setting inside `current` is added to. None: another value is in its place."""
     if isinstance(current, Mapping):
         return current
     if current is None or (isinstance(kind, SpotOrNot) and isinstance(current, bool)):
@@ -224,7 +224,7 @@ def _opened(kind: Any, current: Plain) -> Mapping[str, Plain] | None:
 
 
 def _inside(kind: Any, name: str) -> tuple[Any, Plain]:
-    """The kind of the value below this name, and what it is where the file says nothing."""
+    """The type of the value below this name, and its default."""
     if isinstance(kind, SpotOrNot):
         kind = kind.record
     if isinstance(kind, MapOf):
@@ -241,7 +241,7 @@ def _inside(kind: Any, name: str) -> tuple[Any, Plain]:
 
 
 def _value(key: str, text: str) -> Plain:
-    """Numbers, truth values, quoted text and flow lists as in the file; a command or a variable is text as it is."""
+    """Numbers, booleans, quoted text and flow lists as in the file; a command or a variable is plain text."""
     if key == "run":
         return text
     stripped = text.strip()

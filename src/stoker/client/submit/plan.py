@@ -1,4 +1,4 @@
-"""The plan: a value that says exactly what a submission would do."""
+"""The plan: a value that describes exactly what a submission would do."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from stoker.client.api.connection import Connection
 from stoker.client.data.marks import DataUse
 from stoker.client.script import opened
-from stoker.client.settings import Settings
-from stoker.client.source.screening import Finding
+from stoker.client.settings import ClientSettings
+from stoker.client.source.screening import SecretFinding
 from stoker.client.submit.preparation import prepare
-from stoker.client.submit.sending import is_elsewhere, large, register
+from stoker.client.submit.sending import is_elsewhere, lacked, large
 from stoker.model import wire
 from stoker.model.job.checkpointpaths import CheckpointPaths
 from stoker.model.job.job import Job, references
@@ -29,34 +29,34 @@ _MOST_NAMED = 6
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a submission would do, and nothing done yet."""
+    """What a submission would do; nothing is done."""
 
     job: Job
     source: Path
     snapshot: Snapshot
-    left_out: tuple[
-        str, ...
-    ]  # folders of the source that do not come along: products of runs, and data read where it is
+    left_out: tuple[str, ...]  # folders of the source that are not uploaded: products of runs, and data read in place
     new_files: int  # those the server lacks
     new_bytes: int
     git: Git | None
     python: str
-    environment: str  # the software the run gets, in words
-    packages: tuple[str, ...]  # what comes along of the submitting Python, as a machine is told to install it
+    environment: str  # the software of the run, as text
+    packages: tuple[str, ...]  # packages of the submitting Python, as requirement lines for the machine
     data: tuple[DataUse, ...]
-    command: str  # as the job writes it
-    meanings: Mapping[str, str]  # what each `${…}` in the command will be: by the name inside the braces
+    command: str  # as in the job
+    meanings: Mapping[str, str]  # the value of each `${…}` in the command, by the name inside the braces
     secrets: tuple[str, ...]  # names only
-    taken: Mapping[str, str]  # variables of the shell that come along
-    from_file: tuple[str, ...]  # names of variables that `env_file` gives
+    taken: Mapping[str, str]  # variables taken from the shell
+    from_file: tuple[str, ...]  # names of variables from `env_file`
     land_in: str  # empty: the client fetches
     offer: Offer | None
-    free: int | None  # nodes that could be had now; None: unknown
+    free: int | None  # nodes available now; None: unknown
     queued_ahead: int
-    alone: str = ""  # what becomes of the run while this computer is closed
-    notes: tuple[str, ...] = ()  # what the job asks for and has no effect there
-    findings: tuple[Finding, ...] = ()  # secrets in the source, and whether they would be sent
-    to_store: tuple[str, ...] = ()  # inputs that are put into the store first: the machines cannot read them here
+    alone: str = ""  # what happens to the run while this computer is off
+    notes: tuple[str, ...] = ()  # settings of the job without effect there
+    findings: tuple[SecretFinding, ...] = ()  # secrets in the source, and whether they would be uploaded
+    to_store: tuple[
+        str, ...
+    ] = ()  # inputs that are uploaded to the store first, because the machines cannot read them here
 
     @property
     def files(self) -> int:
@@ -67,7 +67,7 @@ class Plan:
         return self.snapshot.size_bytes
 
     def plain(self) -> dict[str, Any]:
-        """As JSON shows it: the snapshot as its id and counts."""
+        """For JSON: the snapshot as its id and counts."""
         told = {
             name: wire.to_plain(getattr(self, name)) for name in self.__slots__ if name not in ("source", "snapshot")
         }
@@ -79,14 +79,14 @@ class Plan:
         }
 
 
-def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> Plan:
-    """Looks, asks, and changes nothing. Raises what `submit` would: JobInvalid, SnapshotRefused, BadInput."""
+def plan(job: Job, folder: Path, settings: ClientSettings, connection: Connection) -> Plan:
+    """Checks and queries, and changes nothing. Raises what `submit` would: JobInvalid, SnapshotRefused, BadInput."""
     elsewhere = is_elsewhere(job, connection)
     prepared = prepare(job, folder, settings, elsewhere=elsewhere)
     answer = connection.post("/v1/plan", {"job": job.plain(), "person": settings.person})
     here = settings.local and not elsewhere
     data = tuple(_pinned(use, answer.get("inputs", {})) for use in prepared.data)
-    missing = set(register(prepared.tree.snapshot, connection, keep=False))
+    missing = set(lacked(prepared.tree.snapshot, connection))
     new = {entry.sha256: entry.size_bytes for entry in prepared.tree.snapshot.entries if entry.sha256 in missing}
     return Plan(
         job=job,
@@ -123,7 +123,7 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
 
 
 def _pinned(use: DataUse, inputs: Mapping[str, Any]) -> DataUse:
-    """With what the server knows of it: which version it is now, and how much that is."""
+    """With what the server knows of it: its current version and size."""
     if use.name not in inputs:
         return use
     order = wire.from_plain(DataOrder, inputs[use.name])
@@ -139,11 +139,11 @@ def _environment(job: Job, python: str, taken: Along | None) -> str:
     if taken:
         return _installed(job, taken)
     interpreter = wanted.python or python
-    return f"{interpreter} with {wanted.requirements}" if wanted.requirements else f"{interpreter} as it is"
+    return f"{interpreter} with {wanted.requirements}" if wanted.requirements else f"{interpreter}, unchanged"
 
 
 def _installed(job: Job, taken: Along) -> str:
-    """What a machine of a cloud gets."""
+    """The software of a machine in a cloud."""
     own, named = taken.software, f"Python {taken.software.python}"
     if job.environment.requirements:
         return f"{named} with {job.environment.requirements}, installed on the machine"
@@ -155,8 +155,8 @@ def _installed(job: Job, taken: Along) -> str:
     amount = f"{_count(own.packages)}, {_about(own.size_bytes, least=taken.is_least)}"
     lines = [
         f"{named}, {amount}, installed on the machine: {shown}{more}",
-        f"sent along, since no index has it: {sent}" if sent else "",
-        f"{_count(taken.left_out)} of this computer, which the script does not import, stay here"
+        f"uploaded, because no index has it: {sent}" if sent else "",
+        f"{_count(taken.left_out)} of this computer not included, because the script does not import them"
         if taken.left_out
         else "",
     ]
@@ -176,5 +176,5 @@ def _meanings(job: Job, data: Iterable[DataUse]) -> dict[str, str]:
     folders = {"outputs": job.outputs, "checkpoints": CheckpointPaths(job.checkpoints).folders[0]}
     known = {name: f"the run's own folder `{path}`" for name, path in folders.items()}
     known |= {f"data.{use.name}": use.where for use in data}
-    known["resume"] = f"`{job.resume}` once there is a checkpoint to resume from; nothing before"
+    known["resume"] = f"`{job.resume}` if there is a checkpoint to resume from; otherwise empty"
     return {name: known[name] for name in references(job) if f"${{{name}}}" in job.run}

@@ -1,4 +1,4 @@
-"""Everything a submission needs that can be found out without the server: code, data, software and secrets."""
+"""Everything that a submission needs and that requires no server: code, data, software and secrets."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stoker.client.data import marks
 from stoker.client.data.marks import DataUse
-from stoker.client.settings import Settings
+from stoker.client.settings import ClientSettings
 from stoker.client.software.packages import packages_of
 from stoker.client.source import screening
 from stoker.client.source.secretvalues import sure_kind
-from stoker.client.source.tree import Tree, scan
+from stoker.client.source.tree import SourceTree, scan
 from stoker.client.submit import checks
-from stoker.client.submit import variables as envfile
 from stoker.client.submit.git import GitLook
-from stoker.client.submit.variables import EnvFile, FromShell, take
+from stoker.client.submit.variables import EnvFile, FromShell, read_env_file, take
 from stoker.errors import BadInput, JobInvalid, Problem
 from stoker.model.job.checkpointpaths import is_folder
 from stoker.model.job.job import Job
@@ -31,25 +30,25 @@ from stoker.model.snapshot import EntryKind, Snapshot
 if TYPE_CHECKING:
     from stoker.client.software.taking import Along
 
-LAND_IN = "outputs"  # beside the job file
+LAND_IN = "outputs"  # next to the job file
 
 
 class Prepared(NamedTuple):
-    """A submission but for its key and name. The job has the variables that come along with it."""
+    """A submission without its key and name. The job includes the variables taken from the shell."""
 
     job: Job
-    tree: Tree
+    tree: SourceTree
     left_out: tuple[str, ...]
     git: GitLook
     data: tuple[DataUse, ...]
     secrets: Mapping[str, str]
     land_in: str
-    from_file: tuple[str, ...]  # names of variables that `env_file` gives
+    from_file: tuple[str, ...]  # names of variables from `env_file`
     taken: FromShell  # from the shell
     elsewhere: bool = False  # its nodes do not share the files of this computer
-    along: Along | None = None  # what comes along of the submitting Python
+    along: Along | None = None  # packages of the submitting Python
 
-    def submission(self, key: str, name: str, settings: Settings) -> Submission:
+    def submission(self, key: str, name: str, settings: ClientSettings) -> Submission:
         return Submission(
             key=key,
             job=self.job,
@@ -68,9 +67,9 @@ class Prepared(NamedTuple):
         )
 
 
-def prepare(job: Job, folder: Path, settings: Settings, *, elsewhere: bool = False) -> Prepared:
-    """`elsewhere`: its nodes do not share the files of this computer. Raises JobInvalid, SnapshotRefused or BadInput
-    where something the job names is not there."""
+def prepare(job: Job, folder: Path, settings: ClientSettings, *, elsewhere: bool = False) -> Prepared:
+    """`elsewhere`: its nodes do not share the files of this computer. Raises JobInvalid, SnapshotRefused or BadInput if
+    something that the job names does not exist."""
     folder = folder.absolute()
     source = Path(os.path.normpath(folder / Path(job.source).expanduser()))
     _check_source(job, source)
@@ -82,7 +81,7 @@ def prepare(job: Job, folder: Path, settings: Settings, *, elsewhere: bool = Fal
     taken = take(settings.shell, {*job.env, *from_file.variables}, job.secrets, source)
     land_in = folder / LAND_IN
     read_there = dict(_given_by_path(job, data))
-    filed = [_env_path(job, folder)] if from_file.secrets else []  # what is secret in it stays here
+    filed = [_env_path(job, folder)] if from_file.secrets else []  # secrets in it are not uploaded
     left_out = _left_out(job, source, [land_in, *read_there.values(), *filed])
     job = _with_places(job, source, read_there)
     _check_no_secret(job)
@@ -93,7 +92,7 @@ def prepare(job: Job, folder: Path, settings: Settings, *, elsewhere: bool = Fal
     job = replace(job, env={**taken.everywhere, **from_file.variables, **job.env})
     along = None
     if elsewhere and _gets_python(job):
-        from stoker.client.software import taking  # a run on this computer stays quick
+        from stoker.client.software import taking  # not needed for a run on this computer
 
         along = taking.take(job, tree, settings)
         tree = tree.with_files(taking.files(along, settings.home.software), is_ours)
@@ -103,57 +102,55 @@ def prepare(job: Job, folder: Path, settings: Settings, *, elsewhere: bool = Fal
 
 
 def packages_here(job: Job, python: str, *, elsewhere: bool) -> dict[str, str]:
-    """What the run will find, where that is the submitting Python as it is. Otherwise its node will say."""
+    """The environment of the run, if that is the unchanged submitting Python. Otherwise its node reports it."""
     wanted = job.environment
     own = wanted.requirements or wanted.image or wanted.dockerfile or wanted.python
     return {} if elsewhere or own else packages_of(python)
 
 
 def _gets_python(job: Job) -> bool:
-    """Its nodes are to have a Python like the one that submits."""
+    """Its nodes get a Python like the submitting one."""
     wanted = job.environment
     return wanted.is_taken_along or bool(wanted.requirements and "/" not in (wanted.python or ""))
 
 
-def _env_file(job: Job, folder: Path, settings: Settings) -> EnvFile:
+def _env_file(job: Job, folder: Path, settings: ClientSettings) -> EnvFile:
     if not job.env_file:
         return EnvFile()
-    return envfile.read(_env_path(job, folder), job.secrets, settings.shell)
+    return read_env_file(_env_path(job, folder), job.secrets, settings.shell)
 
 
 def _env_path(job: Job, folder: Path) -> Path:
     return Path(os.path.normpath(folder / Path(job.env_file or "").expanduser()))
 
 
-def secrets_of(job: Job, settings: Settings, filed: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The values of the job's secrets; `filed` are those that its `env_file` has. Raises BadInput naming those that the
-    environment lacks."""
+def secrets_of(job: Job, settings: ClientSettings, filed: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The values of the job's secrets; `filed` are those in its `env_file`. Raises BadInput with the names of those
+    that the environment lacks."""
     found = {name: settings.variable(name) or (filed or {}).get(name) for name in job.secrets}
     missing = [name for name, value in found.items() if value is None]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         what = "secret" if len(missing) == 1 else "secrets"
-        raise BadInput(
-            f"the {what} {names} of the job cannot be found in the environment", hint=f"export {missing[0]}=…"
-        )
+        raise BadInput(f"the {what} {names} of the job not found in the environment", hint=f"export {missing[0]}=…")
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _check_source(job: Job, source: Path) -> None:
     if not source.is_dir():
         found = f"`{job.source}`" + (", which is a file" if source.exists() else "")
-        raise JobInvalid([Problem("source", found, f"a folder; {source} is none")])
+        raise JobInvalid([Problem("source", found, f"a folder; {source} is not one")])
 
 
 def _with_folders(job: Job, source: Path) -> Job:
-    """A checkpoint that looks like a file by its name, and is a folder here, is meant to be one."""
+    """A checkpoint whose name looks like a file, and that is a folder here, counts as a folder."""
     kept = tuple(f"{one}/" if not is_folder(one) and (source / one).is_dir() else one for one in job.checkpoints)
     return job if kept == job.checkpoints else replace(job, checkpoints=kept)
 
 
 def _left_out(job: Job, source: Path, folders: Iterable[Path]) -> tuple[str, ...]:
-    """What a run makes is not part of its code: stale checkpoints would be taken for its own, and every run would
-    carry the outputs of those before it."""
+    """Products of a run are not part of its code: it would use stale checkpoints as its own, and every run would upload
+    the outputs of earlier ones."""
     inside = [folder for folder in folders if source in folder.parents]
     kept = [one.rstrip("/") for one in job.checkpoints if not checks.is_source(job, source, one)]
     own = [job.outputs, *kept, *(folder.relative_to(source).as_posix() for folder in inside)]
@@ -161,7 +158,7 @@ def _left_out(job: Job, source: Path, folders: Iterable[Path]) -> tuple[str, ...
 
 
 def _given_by_path(job: Job, data: Iterable[DataUse]) -> Iterator[tuple[str, Path]]:
-    """Data folders that the command is told of, or that appear by themselves: they are read where they are."""
+    """Data folders that the command names, or that exist by themselves: they are read in place."""
     for use in data:
         told = f"${{data.{use.name}}}" in job.run or job.data[use.name].at
         if use.local and told and Path(use.where).is_dir():
@@ -169,8 +166,8 @@ def _given_by_path(job: Job, data: Iterable[DataUse]) -> Iterator[tuple[str, Pat
 
 
 def _with_places(job: Job, source: Path, folders: Mapping[str, Path]) -> Job:
-    """A folder that is left out of the code is still found where it was: scripts have its path in other places, too.
-    Not one that lies among what the run writes, such as the outputs of an earlier run."""
+    """A folder that is excluded from the code is still found in its place: scripts may contain its path, too. Not one
+    among the products of runs, such as the outputs of an earlier run."""
     data = dict(job.data)
     written = [PurePosixPath(one) for one in (job.outputs, LAND_IN, *job.checkpoints)]
     for name, folder in folders.items():
@@ -182,11 +179,11 @@ def _with_places(job: Job, source: Path, folders: Mapping[str, Path]) -> Job:
 
 
 def _check_taken_along(job: Job, snapshot: Snapshot) -> None:
-    """The files the job names must be part of the code, or the run would fail where nobody is looking."""
+    """The files that the job names must be part of the code, or the run would fail later."""
     named = {"requirements": job.environment.requirements, "dockerfile": job.environment.dockerfile}
     paths = {entry.path for entry in snapshot.entries if entry.kind is not EntryKind.FOLDER}
     problems = [
-        Problem(f"environment.{field}", f"`{path}`", f"a file in `{job.source}` that no ignore file leaves out")
+        Problem(f"environment.{field}", f"`{path}`", f"a file in `{job.source}` that no ignore file excludes")
         for field, path in named.items()
         if path and str(PurePosixPath(path)) not in paths
     ]
@@ -195,7 +192,7 @@ def _check_taken_along(job: Job, snapshot: Snapshot) -> None:
 
 
 def _named_by(job: Job) -> set[str]:
-    """Paths that may be files of the source which the run cannot do without."""
+    """Paths that may be files of the source which the run requires."""
     try:
         words = shlex.split(job.run)
     except ValueError:  # for a shell of another kind
@@ -205,7 +202,7 @@ def _named_by(job: Job) -> set[str]:
 
 
 def _check_no_secret(job: Job) -> None:
-    """What the job says goes to the store and the database: only the names under `secrets` do without their values."""
+    """The content of the job is stored: only the names under `secrets` are stored without their values."""
     texts = {"run": job.run, **{f"env.{name}": value for name, value in job.env.items()}}
     problems = [
         Problem(field, f"a secret ({kind})", "a variable's name under `secrets`, with its value in your environment")
@@ -216,6 +213,6 @@ def _check_no_secret(job: Job) -> None:
         raise JobInvalid(problems)
 
 
-def index_of(settings: Settings, source: Path) -> Path:
-    """One per source folder, so that two projects do not make each other forget."""
+def index_of(settings: ClientSettings, source: Path) -> Path:
+    """One per source folder, so that two projects do not overwrite each other's."""
     return settings.home.trees / hashlib.sha256(os.fsencode(source)).hexdigest()[:32]

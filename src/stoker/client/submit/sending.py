@@ -1,4 +1,4 @@
-"""Making a run: the code the server lacks goes first, then the job. All of it may be repeated."""
+"""Creates a run: uploads the code that the server lacks, then submits the job. All steps may be repeated."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from urllib.parse import quote
 from stoker.client.api.connection import Connection
 from stoker.client.data import marks
 from stoker.client.data.marks import DataUse
-from stoker.client.settings import Settings
+from stoker.client.settings import ClientSettings
 from stoker.client.source import screening
-from stoker.client.source.tree import Tree
+from stoker.client.source.tree import SourceTree
 from stoker.client.submit.preparation import Prepared, packages_here, prepare, secrets_of
 from stoker.errors import BadInput, Corrupt, NotFound, ServerUnavailable, SnapshotRefused
 from stoker.model import wire
@@ -29,13 +29,13 @@ Progress = Callable[[int, int], None]  # bytes sent, bytes to send
 Notice = Callable[[str], None]  # a line for a person
 
 _TRIES = 3
-_LARGE_BYTES = 100_000_000  # of code: said before it is sent
+_LARGE_BYTES = 100_000_000  # of code: reported before the upload
 
 
 def submit(
     job: Job,
     folder: Path,
-    settings: Settings,
+    settings: ClientSettings,
     connection: Connection,
     *,
     name: str = "",
@@ -45,9 +45,9 @@ def submit(
     notice: Notice = lambda _: None,
     datasets: Mapping[str, str] = MappingProxyType({}),
 ) -> Run:
-    """Sends what the server lacks of the code, then the job. `progress` hears of every chunk sent. `store` is the name
-    of the one to keep it in; empty: the workspace's. `notice` hears, once, of secrets that are not sent, and of
-    much that is. `datasets` are what data of this computer has become, by the names of inputs."""
+    """Uploads the code that the server lacks, then submits the job. `progress` is called for every chunk. `store` is
+    the name of the store for the run; empty: the workspace's. `notice` receives, once, messages about secrets that are
+    not uploaded, and about large code. `datasets` replace local data, by the names of inputs."""
     key, told, elsewhere = os.urandom(16).hex(), False, is_elsewhere(job, connection)
     for _ in range(_TRIES):
         prepared = prepare(job, folder, settings, elsewhere=elsewhere)
@@ -60,23 +60,23 @@ def submit(
             submission = replace(prepared.submission(key, name, settings), store=store, terminal=terminal)
             return _post(_moved(submission, datasets, prepared.data), connection)
         except (Corrupt, SnapshotRefused, NotFound) as error:
-            failed = error  # a file changed under the upload: look again
+            failed = error  # a file changed during the upload: retry
     raise failed
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """How an old run is run once more."""
+    """How an old run is run again."""
 
-    job: Job  # the old one's, or with changes
+    job: Job  # the old run's job, or a changed one
     from_checkpoint: bool = False  # it starts from the old run's last checkpoint
     resumes: bool = False  # the same, and it continues that run instead of repeating it
 
 
 def submit_again(
-    old: Run, again: Again, settings: Settings, connection: Connection, *, name: str = "", store: str = ""
+    old: Run, again: Again, settings: ClientSettings, connection: Connection, *, name: str = "", store: str = ""
 ) -> Run:
-    """The very snapshot, software and data of an old run; secrets come from the environment again."""
+    """With the exact snapshot, software and data of an old run; secrets come from the environment again."""
     uses = [_used_again(name, path) for name, path in old.data.items()]
     elsewhere = is_elsewhere(again.job, connection)
     submission = Submission(
@@ -106,20 +106,20 @@ def submit_again(
 def _moved(submission: Submission, datasets: Mapping[str, str], uses: Sequence[DataUse]) -> Submission:
     if not datasets:
         return submission
-    from stoker.client.data.moves import moved  # where data is in a store already, nobody needs it
+    from stoker.client.data.moves import moved  # needed only for local data
 
     paths = {name: path for name, path in submission.data.items() if name not in datasets}
     return replace(submission, job=moved(submission.job, datasets, uses), data=paths)
 
 
 def is_elsewhere(job: Job, connection: Connection) -> bool:
-    """The job's nodes do not share the files of this computer. Where it stays here nobody has to be asked."""
+    """The job's nodes do not share the files of this computer. For a local run the server is not asked."""
     if job.on == THIS_COMPUTER:
         return False
     try:
         told = connection.get(f"/v1/providers/{quote(job.on, safe='')}")
     except NotFound:
-        return False  # whoever is asked to run it says so
+        return False  # the submission reports it
     return not told["shares_files"]
 
 
@@ -128,14 +128,20 @@ def _worth_knowing(prepared: Prepared) -> list[str]:
 
 
 def without_keeping(job: Job) -> Job:
-    """To keep the node of a failed run is for whoever wants to look into that one."""
+    """Keeping the node of a failed run applies only to the run it was requested for."""
     return replace(job, keep_failed=None)
 
 
-def register(snapshot: Snapshot, connection: Connection, *, keep: bool = True, store: str = "") -> list[str]:
-    """The hashes of what the server lacks. Without `keep` it is only asked, and the server remembers nothing."""
-    path = f"/v1/snapshots{_in(store)}" if keep else "/v1/snapshots?keep=false"
-    missing: list[str] = connection.post(path, wire.to_plain(snapshot))["missing"]
+def register(snapshot: Snapshot, connection: Connection, *, store: str = "") -> list[str]:
+    """The hashes of what the server lacks; once it lacks nothing, it keeps the snapshot."""
+    missing: list[str] = connection.post(f"/v1/snapshots{_in(store)}", wire.to_plain(snapshot))["missing"]
+    return missing
+
+
+def lacked(snapshot: Snapshot, connection: Connection) -> list[str]:
+    """The hashes of what the server lacks. It is only asked, and remembers nothing."""
+    hashes = sorted({entry.sha256 for entry in snapshot.entries if entry.sha256})
+    missing: list[str] = connection.post("/v1/blobs/missing", {"hashes": hashes})["missing"]
     return missing
 
 
@@ -146,10 +152,10 @@ def large(snapshot: Snapshot, new: Mapping[str, int]) -> list[str]:
     largest = sorted((entry for entry in snapshot.entries if entry.sha256 in new), key=lambda one: -one.size_bytes)[:3]
     names = ", ".join(f"`{one.path}` ({one.size_bytes / 1e6:.0f} MB)" for one in largest)
     total = sum(new.values()) / 1e6
-    return [f"{total:.0f} MB will be sent as code: {names}; name data under `data`, or leave it out in .stokerignore"]
+    return [f"uploading {total:.0f} MB as code: {names}; list data under `data`, or exclude it in .stokerignore"]
 
 
-def _send(tree: Tree, connection: Connection, progress: Progress | None, store: str, notice: Notice) -> None:
+def _send(tree: SourceTree, connection: Connection, progress: Progress | None, store: str, notice: Notice) -> None:
     for number in range(_TRIES):
         missing = register(tree.snapshot, connection, store=store)
         if not missing:
@@ -158,9 +164,9 @@ def _send(tree: Tree, connection: Connection, progress: Progress | None, store: 
         for line in large(tree.snapshot, new) if not number else ():
             notice(line)
         total = sum(new.values())
-        with suppress(ServerUnavailable):  # restarted in the middle: what has not arrived is still missing
+        with suppress(ServerUnavailable):  # restarted during the upload: the rest is still missing
             connection.upload(f"/v1/blobs{_in(store)}", _told(tree.stream(missing), total, progress))
-    raise ServerUnavailable("the code could not be sent: the connection broke every time", hint="try again")
+    raise ServerUnavailable("the code could not be uploaded: the connection broke every time", hint="retry")
 
 
 def _in(store: str) -> str:
@@ -182,7 +188,7 @@ def _told(chunks: Iterable[bytes], total: int, progress: Progress | None) -> Ite
 
 
 def _post(submission: Submission, connection: Connection) -> Run:
-    """May be sent twice: the key makes one run of it."""
+    """May be sent twice: the key makes it one run."""
     return wire.from_plain(Run, connection.post("/v1/runs", wire.to_plain(submission)))
 
 
@@ -191,4 +197,4 @@ def _used_again(name: str, path: str) -> DataUse:
         return marks.look_again(name, path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise BadInput(f"the data `{name}` of that run is no longer at {path}: {reason}") from error
+        raise BadInput(f"data `{name}` of that run not found at {path}: {reason}") from error

@@ -1,6 +1,6 @@
-"""Variables of the shell that come along with a run: those that change what a training computes, and how fast.
+"""Variables of the shell that a run takes over: those that change what a training computes, and how fast.
 
-The list is short and written down in `docs/reference/environment.md`. A value that is a secret is never taken.
+The list is short and documented in `docs/reference/environment.md`. A value that is a secret is never taken.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from stoker.client.source.secretvalues import Kind, hits
+from stoker.client.source.secretvalues import FileKind, secrets_in
 from stoker.errors import BadInput, JobInvalid, Problem
 from stoker.model.job.fields import encodable
 
-# Every variable of these libraries that begins so. Longer ones go before shorter ones of the same library.
+# Every variable of these libraries with this prefix. Longer ones precede shorter ones of the same library.
 BEGINNINGS = (
     "OMP_",
     "KMP_",
@@ -47,8 +47,8 @@ _ANYWHERE = (
     " USE_FLAX ACCELERATE_MIXED_PRECISION WANDB_MODE WANDB_PROJECT WANDB_ENTITY WANDB_DISABLED WANDB_SILENT"
 )
 NAMES = frozenset(_ANYWHERE.split())
-# What names devices, cores, folders or the network of this computer means nothing on another one; nor does what asks
-# for a package that no script imports.
+# Variables that name devices, cores, folders or the network of this computer mean nothing on another one; nor do those
+# that require a package that no script imports.
 _DEVICES = "CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES"
 _THIS_COMPUTER = (
     "OMP_PLACES OMP_PROC_BIND KMP_AFFINITY KMP_HW_SUBSET GOMP_CPU_AFFINITY JAX_PLATFORMS JAX_PLATFORM_NAME"
@@ -58,9 +58,9 @@ _THIS_COMPUTER = (
 DEVICES = frozenset(_DEVICES.split())
 HERE = DEVICES | frozenset(_THIS_COMPUTER.split())
 _PLACE = re.compile(r".*_(?:HOME|CACHE|DIR|PATH|FILE|ROOT|FOLDER)")
-# Who is who among several processes is for launchers to say.
+# Launchers assign the ranks of processes.
 _NEVER = re.compile(r"JAX_(?:COORDINATOR|PROCESS|NUM_PROCESSES|LOCAL_DEVICE).*|.*(?:_RANK|_WORLD_SIZE|_TOKEN\w*)")
-# What people export for good, and scripts look for: told of where it stays behind.
+# Commonly exported secrets that scripts look for: reported if they are not taken.
 SECRETS = (
     "HF_TOKEN",
     "HUGGING_FACE_HUB_TOKEN",
@@ -82,7 +82,7 @@ _LONGEST = 4096
 
 
 class FromShell(NamedTuple):
-    """What comes along: anywhere, and only to this computer itself; and what stays, with the reason."""
+    """What is taken: anywhere, and only on this computer itself; and what is not, with the reason."""
 
     everywhere: Mapping[str, str]
     here: Mapping[str, str]
@@ -90,38 +90,38 @@ class FromShell(NamedTuple):
 
 
 def take(environ: Mapping[str, str], given: Collection[str], secrets: Collection[str], source: Path) -> FromShell:
-    """`given` are variables that the job sets itself, which wins; `secrets` are the names of those that it keeps."""
+    """`given` are variables that the job sets itself, which wins; `secrets` are the names of its secrets."""
     everywhere, here, notes = dict[str, str](), dict[str, str](), list[str]()
     for name in sorted(environ.keys() - set(given) - set(secrets)):
         value = environ[name]
         if not _is_listed(name) or not value:
             continue
         if kind := secret_kind(name, value):
-            notes.append(f"`{name}` is not taken along from your shell: it holds a secret ({kind}); {hint(name)}")
+            notes.append(f"`{name}` is not taken from your shell: it contains a secret ({kind}); {hint(name)}")
         elif len(value) <= _LONGEST and encodable(value) and "\n" not in value:
             (here if _is_here(name, value) else everywhere)[name] = value
     if path := _imports(environ.get("PYTHONPATH", ""), source):
         here |= {"PYTHONPATH": path} if "PYTHONPATH" not in given else {}
     left = [name for name in SECRETS if environ.get(name) and name not in {*given, *secrets}]
-    notes += [f"`{name}` of your shell is not taken along, because it is a secret: {hint(name)}" for name in left]
+    notes += [f"`{name}` is not taken from your shell, because it is a secret: {hint(name)}" for name in left]
     return FromShell(everywhere, here, tuple(notes))
 
 
 def belongs_to_runs(name: str) -> bool:
-    """Each run brings its own value of it, or none: a server must not have one from when it was started."""
+    """Each run brings its own value, or none: a server must not keep one from its start."""
     return _is_listed(name)
 
 
 def secret_kind(name: str, value: str) -> str:
-    """What kind of secret a variable holds, in words; empty where it holds none."""
+    """The kind of secret in a variable, as text; empty if there is none."""
     if value and (name in SECRETS or _SECRET_NAME.fullmatch(name) or _MAY_BE_SECRET.fullmatch(f"{name}={value}")):
         return f"value of `{name}`"
-    found = hits(f"{name}={value}\n".encode(errors="replace"), Kind.SETTINGS)
+    found = secrets_in(f"{name}={value}\n".encode(errors="replace"), FileKind.SETTINGS)
     return found[0].kind if found else ""
 
 
 def hint(name: str) -> str:
-    return f"name it under `secrets:` in the job, as in `--set 'secrets=[{name}]'`"
+    return f"list it under `secrets:` in the job, for example with `--set 'secrets=[{name}]'`"
 
 
 def _is_listed(name: str) -> bool:
@@ -133,7 +133,7 @@ def _is_here(name: str, value: str) -> bool:
 
 
 def _imports(value: str, source: Path) -> str:
-    """`PYTHONPATH` for a copy of the source: what lies in the source is named from there."""
+    """`PYTHONPATH` for a copy of the source: paths inside the source become relative to it."""
     parts = []
     for part in value.split(os.pathsep) if value and encodable(value) else ():
         path = Path(part)
@@ -151,26 +151,26 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 class EnvFile(NamedTuple):
-    """Variables by name. `secrets` are those that the job lists as secrets: for the script, and for nobody else."""
+    """Variables by name. `secrets` are those that the job lists as secrets: only the script gets them."""
 
     variables: Mapping[str, str] = {}
     secrets: Mapping[str, str] = {}
 
 
-def read(path: Path, secrets: Collection[str], environ: Mapping[str, str]) -> EnvFile:
-    """A name without `=` is taken from the environment. Raises JobInvalid where there is nothing to read, and BadInput
-    with the line where something is wrong in it, or is a secret that the job does not list."""
+def read_env_file(path: Path, secrets: Collection[str], environ: Mapping[str, str]) -> EnvFile:
+    """A name without `=` is read from the environment. Raises JobInvalid if the file is not readable, and BadInput with
+    the line if it is invalid, or contains a secret that the job does not list."""
     variables, kept = dict[str, str](), dict[str, str]()
     for line, name, value in _assignments(_text(path), path, environ):
         if name in secrets:
             kept[name] = value
             continue
         if name.startswith("STOKER_"):
-            raise BadInput(f"{path}:{line}: `{name}` is Stoker's own", hint="take the line out of the file")
+            raise BadInput(f"{path}:{line}: `{name}` is reserved for Stoker", hint="remove the line from the file")
         if kind := secret_kind(name, value):
             raise BadInput(
-                f"{path}:{line}: `{name}` looks like a secret ({kind}), and what `env_file` gives is kept with the run",
-                hint=f"{hint(name)}: its value is then read from this file, and kept nowhere",
+                f"{path}:{line}: `{name}` looks like a secret ({kind}), and `env_file` is stored with the run",
+                hint=f"{hint(name)}: its value is then read from this file, and not stored",
             )
         variables[name] = value
     return EnvFile(variables, kept)
@@ -203,7 +203,7 @@ def _assignments(text: str, path: Path, environ: Mapping[str, str]) -> Iterator[
 
 
 def _value(text: str, where: str) -> str:
-    """In quotes, or to the end of the line without a comment. Nothing is filled in: `$HOME` stays as it is."""
+    """Quoted, or to the end of the line without a comment. Nothing is expanded: `$HOME` stays as it is."""
     if text.lstrip()[:1] in ("'", '"'):
         quoted = _QUOTED.fullmatch(text)
         if not quoted:

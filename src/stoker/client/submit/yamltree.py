@@ -1,7 +1,7 @@
 """YAML text as plain data in which every key and value knows its line and column.
 
-Scalars follow YAML 1.2: only `true` and `false` are truth values, so that `on:` is a key like any other, and there
-are no dates and no numbers to the base of 60.
+Scalars follow YAML 1.2: only `true` and `false` are booleans, so that `on:` is a key like any other, and there are no
+dates and no base-60 numbers.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 
 from stoker.errors import Problem
 
-_MOST_VALUES = 10_000  # aliases count as often as they are used: a few lines can stand for billions
+_MOST_VALUES = 10_000  # aliases count as often as they are used: a few lines can expand to billions
 _MOST_DEPTH = 30
 _CORE = "tag:yaml.org,2002:"
 
 _NULLS = ("", "~", "null", "Null", "NULL")
 _TRUTHS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-# Kept as text: most files need none of them, and compiling them all would cost 6 ms at every start.
+# Kept as text: most files need none of them, and compiling all would cost 6 ms at every start.
 _WHOLE = r"[-+]?[0-9]{1,100}|0o[0-7]{1,100}|0x[0-9a-fA-F]{1,100}"
 _REAL = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 _CONTROL = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
-class Place(NamedTuple):
+class TextPosition(NamedTuple):
     """A position in the text; both start at 1."""
 
     line: int
@@ -32,25 +32,25 @@ class Place(NamedTuple):
 
 
 class Misread(Exception):
-    """The text is not YAML that a job can be read from."""
+    """The text is not valid YAML for a job."""
 
-    def __init__(self, at: Place, field: str, found: str, expected: str) -> None:
+    def __init__(self, at: TextPosition, field: str, found: str, expected: str) -> None:
         self.problem = Problem(field or "job", found, expected, line=at.line, column=at.column)
         super().__init__(self.problem)
 
 
-class Tree:
-    """Plain data and where each part of it stands, by path: `spot.max_price`, `checkpoints[1]`."""
+class YamlTree:
+    """Plain data and the position of each part, by path: `spot.max_price`, `checkpoints[1]`."""
 
     def __init__(self) -> None:
         self.data: Any = None
-        self.values: dict[str, Place] = {}
-        self.keys: dict[str, Place] = {}
-        self.repeated: list[Problem] = []  # keys that stand twice
+        self.values: dict[str, TextPosition] = {}
+        self.keys: dict[str, TextPosition] = {}
+        self.repeated: list[Problem] = []  # duplicate keys
 
 
 class WrittenInt(int):
-    """A number that remembers how it was written: `007` in `env` is not `7`."""
+    """A number that keeps its spelling: `007` in `env` is not `7`."""
 
     text: str
 
@@ -65,12 +65,12 @@ class WrittenFloat(float):
         return self.text
 
 
-def parse(text: str) -> Tree:
-    """Raises Misread at the first thing that is not readable; keys that stand twice are only noted."""
+def parse(text: str) -> YamlTree:
+    """Raises Misread at the first unreadable part; duplicate keys are only recorded."""
     root = _compose(text)
     if root is None:
-        raise Misread(Place(1, 1), "job", "an empty file", "a mapping with `name` and `run`")
-    tree = Tree()
+        raise Misread(TextPosition(1, 1), "job", "an empty file", "a mapping with `name` and `run`")
+    tree = YamlTree()
     tree.data = _Flattening(tree).plain(root, "", 0)
     return tree
 
@@ -99,7 +99,9 @@ class _Node:
 
     __slots__ = ("at", "content", "kind", "plain", "tag")
 
-    def __init__(self, at: Place, kind: str, content: Any = None, tag: str | None = None, plain: bool = False) -> None:
+    def __init__(
+        self, at: TextPosition, kind: str, content: Any = None, tag: str | None = None, plain: bool = False
+    ) -> None:
         self.at = at
         self.kind = kind
         self.content = content
@@ -120,13 +122,13 @@ def _compose(text: str) -> _Node | None:
 
 
 def _document(events: Iterator[Any]) -> _Node | None:
-    """The one document there may be, built without recursion: the text decides how deep it goes."""
+    """The only document, built without recursion: the text decides how deep it is."""
     anchors: dict[str, _Node] = {}
     top: list[_Node] = []
     opened: list[tuple[_Node, list[_Node]]] = []
     for event in events:
         what = type(event).__name__
-        at = Place(event.start_mark.line + 1, event.start_mark.column + 1)
+        at = TextPosition(event.start_mark.line + 1, event.start_mark.column + 1)
         if what == "DocumentStartEvent" and top:
             raise Misread(at, "job", "a second document", "one job in a file")
         if what in ("SequenceEndEvent", "MappingEndEvent"):
@@ -147,13 +149,13 @@ def _document(events: Iterator[Any]) -> _Node | None:
 _LIMIT = f"at most {_MOST_DEPTH} levels, and {_MOST_VALUES} values in all"
 
 
-def _node(what: str, event: Any, at: Place, anchors: dict[str, _Node]) -> _Node | None:
+def _node(what: str, event: Any, at: TextPosition, anchors: dict[str, _Node]) -> _Node | None:
     if what == "AliasEvent":
         known = anchors.get(event.anchor)
         if known is None:
             raise Misread(at, "job", f"`*{event.anchor}`", f"an anchor `&{event.anchor}` before it")
         if known.content is None:
-            raise Misread(at, "job", f"`*{event.anchor}` inside itself", "a value that ends")
+            raise Misread(at, "job", f"`*{event.anchor}` inside itself", "a value without a cycle")
         return _Node(at, "alias", known)
     if what == "ScalarEvent":
         node = _Node(at, "scalar", event.value, event.tag, bool(event.implicit[0]) and event.tag is None)
@@ -169,15 +171,15 @@ def _node(what: str, event: Any, at: Place, anchors: dict[str, _Node]) -> _Node 
 
 
 class _Flattening:
-    """Turns nodes into plain data and notes where each path stands."""
+    """Turns nodes into plain data and records the position of each path."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: YamlTree) -> None:
         self._tree = tree
         self._count = 0
 
     def plain(self, node: _Node, path: str, depth: int) -> Any:
         tree, at = self._tree, node.at
-        tree.values[path] = at  # that of an alias, not of what it stands for: there the value is used
+        tree.values[path] = at  # that of an alias, not of its anchor: there the value is used
         while node.kind == "alias":
             node = node.content
         self._count += 1
@@ -208,8 +210,8 @@ class _Flattening:
                 read[name] = self.plain(value, where, depth + 1)
         return read
 
-    def _tagged(self, node: _Node, path: str, at: Place) -> Any:
-        """Quoted or tagged. A tag may only say what the text is anyway."""
+    def _tagged(self, node: _Node, path: str, at: TextPosition) -> Any:
+        """Quoted or tagged. A tag must match the text's own type."""
         if node.tag in (None, "!", _CORE + "str"):
             return node.content
         value = scalar(node.content)
@@ -227,20 +229,22 @@ _TAGS: dict[str, tuple[str | None, ...]] = {
 
 
 def _syntax(text: str, error: Any) -> Misread:
-    """What the parser found, in words for people who do not know its grammar."""
+    """The parser's error, as text for people who do not know its grammar."""
     said, context = str(error.problem or error.context or ""), str(error.context or "")
     mark = error.problem_mark or error.context_mark
-    at = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+    at = TextPosition(mark.line + 1, mark.column + 1) if mark else TextPosition(1, 1)
     lines = text.splitlines()
     line = lines[at.line - 1] if at.line <= len(lines) else ""
     here = line[at.column - 1 : at.column]
     at_end = not (line[at.column - 1 :] + "".join(lines[at.line :])).strip()
     if at_end and error.context_mark and ("quoted" in context or "flow" in context):
         # Where the quote or bracket was opened says more than where the file ends.
-        opened = Place(error.context_mark.line + 1, error.context_mark.column + 1)
-        return Misread(opened, "yaml", "an opening that is never closed", "its end")
+        opened = TextPosition(error.context_mark.line + 1, error.context_mark.column + 1)
+        return Misread(opened, "yaml", "a quote or bracket that is not closed", "its end")
     if here == "\t" or "\t" in line[: len(line) - len(line.lstrip())]:
-        return Misread(Place(at.line, line.index("\t") + 1), "yaml", "a tab", "spaces: YAML does not indent with tabs")
+        return Misread(
+            TextPosition(at.line, line.index("\t") + 1), "yaml", "a tab", "spaces: YAML does not indent with tabs"
+        )
     if "mapping values" in said:
         return Misread(
             at, "yaml", "a `:` in the middle of a value", "quotes around text with `: ` in it, or a new line"
@@ -255,5 +259,5 @@ def _syntax(text: str, error: Any) -> Misread:
 def _unreadable(text: str) -> Misread:
     found = re.search(_CONTROL, text)
     start = found.start() if found else 0
-    at = Place(text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+    at = TextPosition(text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
     return Misread(at, "yaml", f"the character {text[start : start + 1]!r}", "readable text")

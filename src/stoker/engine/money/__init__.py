@@ -1,1 +1,1 @@
-"""What runs cost and may cost."""
+"""The cost of runs, and what they may cost."""

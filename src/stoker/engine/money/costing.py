@@ -1,4 +1,4 @@
-"""What many runs have cost, from their spells: sums by experiment, person, day or cluster, to the last digit."""
+"""The cost of many runs, from their spells: sums by experiment, person, day or cluster, to the last digit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Sum:
 
 
 def costs(runs: Collection[Run], by: By, now: datetime, *, since: datetime | None = None, zone: tzinfo) -> Costs:
-    """Days are those of the zone, in order; everything else comes dearest first."""
+    """Days are those of the time zone, in order; everything else is sorted by cost, highest first."""
     sums: dict[str, _Sum] = {}
     total = _Sum()
     for run in runs:
@@ -70,7 +70,7 @@ def _pieces(run: Run, by: By, since: datetime | None, now: datetime, zone: tzinf
 def _stretches(
     spell: Spell, by: By, since: datetime | None, now: datetime, zone: tzinfo
 ) -> Iterator[tuple[datetime, datetime]]:
-    """The part of a spell that counts, cut at midnight where days are asked for."""
+    """The part of a spell that counts, split at midnight if days are requested."""
     begin, end = max(spell.since, since or spell.since), spell.until or now
     while by is By.DAY and (midnight := _midnight(begin, zone)) < end:
         yield begin, midnight
@@ -86,7 +86,7 @@ def _midnight(at: datetime, zone: tzinfo) -> datetime:
 
 
 def _until(spell: Spell, moment: datetime) -> Decimal:
-    """What it had cost by then: differences of these add up, where costs of pieces would each be rounded."""
+    """The cost until then: differences of these add up, while the costs of parts would each be rounded."""
     return cost(replace(spell, until=moment), moment)
 
 

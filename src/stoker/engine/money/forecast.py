@@ -1,6 +1,6 @@
-"""What a job will take and cost, from what earlier runs of it did: the cheapest way to meet its deadline and budget.
+"""The expected time and cost of a job, from earlier runs of it: the cheapest choice for its deadline and budget.
 
-Nothing is made up: where no run has ended on a size, its time is unknown, and prices are for an hour only.
+Nothing is guessed: if no run has ended on a size, its time is unknown, and only prices per hour are shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stoker.model.run.forecast import Expectation, Forecast, Past
 from stoker.model.run.receipt import Part, Receipt, Stay, Taken
 from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
-_NEWEST = 5  # runs that tell how long the work takes: older ones were of another script
+_NEWEST = 5  # runs used for the estimate: older ones had another script
 _BEFORE = (Part.PROVISIONING, Part.SETUP, Part.DATA)
 _HOUR = 3600.0
 
@@ -28,7 +28,7 @@ _HOUR = 3600.0
 def forecast(
     job: Job, offers: Iterable[Offer], earlier: Collection[Run], now: datetime, hours: float | None = None
 ) -> Forecast:
-    """`earlier` are runs of the same experiment, newest first. `hours` is the work, where somebody says it."""
+    """`earlier` are runs of the same experiment, newest first. `hours` is the work, if the user gave it."""
     known = past(earlier, now)
     made = list(offers)
     if hours is not None:
@@ -62,7 +62,7 @@ def past(earlier: Collection[Run], now: datetime) -> Past:
 
 
 def _of_spot(gone: Taken, made: Receipt) -> bool:
-    """Evictions that were tried on other machines say nothing of a cloud's."""
+    """Drills on other machines say nothing about a cloud's evictions."""
     return any(stay.spot for stay in made.stays if stay.attempt == gone.attempt)
 
 
@@ -75,10 +75,10 @@ def _expected(job: Job, offer: Offer, known: Past) -> Expectation:
     if work_s is None:
         return Expectation(offer, discount, lasts_s=lasts_s)
     rate = _rate(known) if offer.spot else 0.0
-    # Each eviction costs another start and what was not saved, in which there may be evictions, too.
+    # Each eviction costs another start and the unsaved work, during which there may be evictions, too.
     share = rate / _HOUR * (start_s + (known.lost_s or 0.0))
     if share >= 1:
-        why = "its nodes are taken away before they get anywhere"
+        why = "its nodes are evicted before they make progress"
         return Expectation(offer, discount, lasts_s=lasts_s, problem=why)
     seconds = (start_s + work_s) / (1 - share)
     usd = (Decimal(seconds) * price / 3600).quantize(Decimal("0.000001"))
@@ -91,32 +91,32 @@ def _judged(job: Job, one: Expectation) -> Expectation:
     if most is not None and one.offer.usd_per_hour > most:
         problem = f"{dollars(one.offer.usd_per_hour)} an hour is more than `spot.max_price`"
     elif job.deadline is not None and one.seconds is not None and one.seconds > job.deadline:
-        problem = f"takes {spelled(one.seconds)}, and the deadline is {spelled(job.deadline)}"
+        problem = f"takes {spelled(one.seconds)}, but the deadline is {spelled(job.deadline)}"
     elif job.budget is not None and one.usd is not None and one.usd > job.budget:
-        problem = f"costs {dollars(one.usd)}, and the budget is {dollars(job.budget)}"
+        problem = f"costs {dollars(one.usd)}, but the budget is {dollars(job.budget)}"
     if problem == one.problem:
         return one
     return Expectation(one.offer, one.discount, one.seconds, one.usd, one.evictions, one.lasts_s, problem)
 
 
 def _rank(one: Expectation) -> tuple[bool, bool, Decimal, Decimal, str]:
-    """What is known to be cheap comes before what may be."""
+    """Offers with a known cost come before those with an unknown one."""
     return bool(one.problem), one.usd is None, one.usd or Decimal(0), one.offer.usd_per_hour, one.offer.place
 
 
 def _why(job: Job, expected: Sequence[Expectation], choice: Expectation | None, known: Past) -> str:
     if not expected:
-        return f"`{job.on}` has nothing that fits"
+        return f"`{job.on}` has no offer that fits"
     if choice is None:
         return _why_none(job, expected)
     if choice.usd is None:
-        told = "no earlier run of this experiment has ended" if not known.runs else "none has ended on this size"
-        return f"the cheapest for an hour; how long it takes is not known: {told}"
+        told = "one run has succeeded" if not known.runs else "one run has succeeded on this size"
+        return f"the cheapest per hour; runtime unknown until {told}"
     asked = [name for name, given in (("deadline", job.deadline), ("budget", job.budget)) if given is not None]
     meets = f" that meets the {' and the '.join(asked)}" if asked else ""
     if known.said_h is not None:
-        return f"the cheapest way{meets}, for {known.said_h:g} hours of work"
-    return f"the cheapest way{meets}, from {known.runs} earlier {'run' if known.runs == 1 else 'runs'}"
+        return f"the cheapest choice{meets}, for {known.said_h:g} hours of work"
+    return f"the cheapest choice{meets}, from {known.runs} earlier {'run' if known.runs == 1 else 'runs'}"
 
 
 def _why_none(job: Job, expected: Sequence[Expectation]) -> str:
@@ -129,7 +129,7 @@ def _why_none(job: Job, expected: Sequence[Expectation]) -> str:
     dear = job.budget is not None and (cheapest.usd or Decimal(0)) > job.budget
     parts = []
     if late or not dear:
-        parts.append(f"the quickest takes {spelled(quickest.seconds or 0.0)} ({_named(quickest)})")
+        parts.append(f"the fastest takes {spelled(quickest.seconds or 0.0)} ({_named(quickest)})")
     if dear or not late:
         parts.append(f"the cheapest costs {dollars(cheapest.usd or Decimal(0))} ({_named(cheapest)})")
     limits = [f"the deadline is {spelled(job.deadline)}"] if job.deadline is not None else []
@@ -149,8 +149,8 @@ def spelled(seconds: float) -> str:
 
 
 def _rate(known: Past) -> float:
-    """With what is supposed before anything was seen, so that one quiet hour does not promise that there is none. The
-    supposed hour weighs less the more evictions were seen: one in two minutes says more than any supposition."""
+    """With a prior, so that one quiet hour does not promise no evictions. The prior weighs less the more evictions were
+    observed: one in two minutes says more than any prior."""
     supposed_h = SUPPOSED_HOURS * SUPPOSED_EVICTIONS / (SUPPOSED_EVICTIONS + known.evictions)
     return (known.evictions + SUPPOSED_EVICTIONS) / (known.spot_s / _HOUR + supposed_h)
 
@@ -160,7 +160,7 @@ def _worked(stay: Stay) -> bool:
 
 
 def _work_s(run: Run, one: Receipt) -> dict[str, float]:
-    """By size: how long the whole work takes there. Of a run that changed its size its steps tell, if it has any."""
+    """By size: how long all the work takes there. If a run changed its size, its steps tell, if it has any."""
     spent: dict[str, float] = {}
     for stay in one.stays:
         if _worked(stay):
@@ -173,7 +173,7 @@ def _work_s(run: Run, one: Receipt) -> dict[str, float]:
 
 
 def _steps(run: Run) -> tuple[dict[str, float], float]:
-    """By size: how many of the steps that count were done there; and how many there are in all."""
+    """By size: how many of the steps that count were done there; and how many there are in total."""
     workers = [one for one in run.attempts if one.effort is not None and one.offer is not None]
     done: dict[str, float] = {}
     last = 0.0
@@ -187,7 +187,7 @@ def _steps(run: Run) -> tuple[dict[str, float], float]:
 
 
 def _step_before(attempt: Attempt) -> float | None:
-    """The step that it went on from. None: it is not known."""
+    """The step that it resumed from. None: unknown."""
     if attempt.effort is None:
         return None
     return attempt.effort.began_from.step if attempt.effort.began_from else 0.0

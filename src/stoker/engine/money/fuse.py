@@ -1,8 +1,8 @@
-"""The fuse: a run never costs more than it may. Nodes stop by themselves; this is the server's half.
+"""The fuse: a run never costs more than it may. Nodes stop by themselves; this is the server's part.
 
-What a run may cost in all is its allowance: its own budget, or what an administrator's limit leaves for it. Before that
-is spent the node saves, uploads and is released, and what those cost is held back: the reserve. `Attempt.fused` is the
-moment from which a node is expected to do so; its deadline is when it is stopped from outside.
+The most that a run may cost in total is its allowance: its own budget, or what an administrator's limit leaves for it.
+Before that is spent the node saves, uploads and is released; the cost of these is held back: the reserve.
+`Attempt.fused` is the time from which a node is expected to do so; its deadline is when the server stops it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from decimal import ROUND_UP, Decimal
 
 from stoker.engine.decision import Decision, StopNode, TellAgent
 from stoker.engine.money import meter
-from stoker.engine.nodes.leftovers import spare_key
+from stoker.engine.nodes.keys import spare_keys
 from stoker.errors import BudgetTooSmall, Conflict
 from stoker.model.node.node import Offer
 from stoker.model.node.orders import Notice
@@ -25,15 +25,15 @@ from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 WARN_AT = Decimal("0.8")
 LEAST_SAVE_S = SAVE_S + FINISH_S  # for saving and uploading, whatever it has taken so far
 MOST_SAVE_S = 3600.0
-CAUTION = 1.25  # how much longer than ever before it may take
-WORTH_S = 10.0  # of work, for which it is worth starting a machine
-NEWS_S, NEWS_SHARE = 1.0, 0.01  # a node is told again when the moment to stop has moved by more than both
+CAUTION = 1.25  # factor for how much longer than before it may take
+WORTH_S = 10.0  # of work that is worth starting a machine for
+NEWS_S, NEWS_SHARE = 1.0, 0.01  # a node is informed again when the time to stop has moved by more than both
 CENT = Decimal("0.01")
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a run may have cost in all, and whose limit that is. `again`: when more will be allowed by itself."""
+    """The most that a run may cost in total, and whose limit that is. `again`: when more will be allowed."""
 
     usd: Decimal
     whose: str
@@ -46,25 +46,26 @@ def own(run: Run) -> Allowance | None:
 
 
 def release_s(run: Run) -> float:
-    """The longest that giving back what costs now may take, and is paid for."""
+    """The longest that releasing its nodes may take; it is billed."""
     costing = {spell.key for spell in run.spells if spell.until is None}
-    offers = [one.offer for one in run.attempts if one.key in costing] + [run.attempt.spare if run.attempt else None]
+    offers = [member.offer for member in run.members if member.key in costing]
+    offers += [member.spare for member in run.attempt.members] if run.attempt else []
     return max((offer.release_s for offer in offers if offer), default=0.0)
 
 
 def save_s(run: Run) -> float:
-    """What is held back for a save and its upload."""
+    """The reserve for a save and its upload."""
     return max(LEAST_SAVE_S, CAUTION * run.save_s)
 
 
 def reserve(run: Run) -> Decimal:
-    """What a save, an upload and a release will still cost, if they begin now."""
+    """The cost of a save, an upload and a release, if they start now."""
     return _cost(meter.rate(run), save_s(run) + release_s(run))
 
 
 def lingering(run: Run, now: datetime) -> Decimal:
-    """What nodes on which nobody works any more may still cost. They are asked to go, but one that nobody can reach
-    stays for a while, and does not know what others cost meanwhile."""
+    """The possible cost of nodes without work. They are asked to go, but an unreachable one stays for a while, and does
+    not know what others cost meanwhile."""
     if not _working_rate(run):
         return Decimal(0)
     keys, sums = _working(run), Decimal(0)
@@ -77,20 +78,20 @@ def lingering(run: Run, now: datetime) -> Decimal:
 
 
 def second_usd(run: Run, allowance: Allowance, now: datetime) -> Decimal:
-    """What is kept out of a node's fuse, for a second node beside it. A node that nobody can reach works on until its
-    fuse says stop: a second one may cost this much until the first is seen gone. Nothing where there is never a second
-    one, or too little money for one: then the next node is asked for when the last is gone."""
+    """What is kept out of a node's fuse, for a second node at the same time. An unreachable node works until its fuse
+    stops it: a second one may cost this much until the first is confirmed gone. Zero if there is never a second one, or
+    too little money for one: then the next node is requested when the last is gone."""
     attempt = run.attempt
     offer = attempt.offer if attempt else None
     if offer is None or not offer.idle_s or not (run.job.spot or run.job.deadline):
         return Decimal(0)
     usd = 2 * _waiting_usd(offer)
-    begun = attempt is not None and (attempt.spare is not None or _abandoned(run))
+    begun = bool(spare_keys(run)) or _abandoned(run)
     return usd if begun or meter.spent(run, now) + 4 * usd <= allowance.usd else Decimal(0)
 
 
 def least(run: Run, offer: Offer) -> Decimal:
-    """What the shortest attempt that is worth its start costs on this offer."""
+    """The cost of the shortest useful attempt on this offer."""
     return least_start(offer, save_s(run))
 
 
@@ -100,7 +101,7 @@ def least_start(offer: Offer, saving_s: float = LEAST_SAVE_S) -> Decimal:
 
 
 def affords(run: Run, offer: Offer, allowance: Allowance, now: datetime) -> bool:
-    """Whether a node of this offer may be asked for, beside what costs already, and may be for a while."""
+    """Whether a node of this offer may be requested, in addition to current costs, for a useful time."""
     if _working_rate(run) and offer.idle_s:
         return _waiting_usd(offer) + least(run, offer) - _cost(offer.usd_per_hour, offer.ready_s) <= second_usd(
             run, allowance, now
@@ -112,18 +113,18 @@ def affords(run: Run, offer: Offer, allowance: Allowance, now: datetime) -> bool
 
 
 def left_s(run: Run, allowance: Allowance, now: datetime) -> float:
-    """Until its nodes have to be released, at what they cost now."""
+    """Until its nodes have to be released, at their current cost."""
     late = lingering(run, now)
     left = allowance.usd - meter.spent(run, now) - late
     abandoned = _abandoned(run)
     rate = _working_rate(run) if late or abandoned else meter.rate(run)
-    if abandoned:  # of which nobody knows how long it works on
+    if abandoned:  # for which it is unknown how long it continues
         left = min(left, max(second_usd(run, allowance, now) - _worked_usd(run, now), Decimal(0)))
     return float(left * 3600 / rate) - release_s(run) if rate > 0 else math.inf
 
 
 def told(run: Run, allowance: Allowance | None, now: datetime) -> Fuse | None:
-    """What its node has to know to stop by itself. None where nothing limits it, or nothing costs."""
+    """What its node has to know to stop by itself. None if nothing limits it, or nothing costs."""
     rate = meter.rate(run)
     if allowance is None or rate <= 0:
         return None
@@ -137,7 +138,7 @@ def told(run: Run, allowance: Allowance | None, now: datetime) -> Fuse | None:
 
 
 def is_news(said: Fuse | None, fresh: Fuse | None) -> bool:
-    """Whether a node that was told `said` has to hear `fresh`: the moment to stop, or what it depends on, has moved."""
+    """Whether a node that was told `said` needs `fresh`: the time to stop, or its inputs, have changed."""
     if said is None or fresh is None:
         return said != fresh
     if (said.usd_per_hour, said.save_s, said.why) != (fresh.usd_per_hour, fresh.save_s, fresh.why):
@@ -148,8 +149,8 @@ def is_news(said: Fuse | None, fresh: Fuse | None) -> bool:
 
 
 def noted(run: Run, report: Report | None) -> Run:
-    """With how long saving takes, as far as its node says so. Small changes are not worth saving. What is held back for
-    it is missing to others under the same limit, so a node is not believed any time."""
+    """With the time that saving takes, as its node reports it. Small changes are not saved. The reserve is missing to
+    other runs under the same limit, so a node's value is bounded."""
     said_s = min(report.save_s, MOST_SAVE_S) if report else 0.0
     return replace(run, save_s=said_s) if said_s > 1.1 * run.save_s else run
 
@@ -161,13 +162,12 @@ def warned(run: Run, now: datetime) -> Decision:
     spent = meter.spent(run, now)
     if spent < WARN_AT * run.budget:
         return Decision(run)
-    text = f"{WARN_AT:.0%} of its budget of {dollars(run.budget)} are spent: {dollars(spent)}"
+    text = f"{WARN_AT:.0%} of its budget of {dollars(run.budget)} is spent: {dollars(spent)}"
     return Decision(replace(run, warned_usd=run.budget)).noting(now, "budget-warning", text)
 
 
 def burn(run: Run, allowance: Allowance | None, now: datetime, *, there: bool = True) -> Decision | None:
-    """What becomes of a run that costs money and may not for much longer; None: nothing, for now. `there`: its node
-    has come, and has not gone yet."""
+    """What happens to a run that is about to reach its allowance; None: nothing, for now. `there`: its node exists."""
     attempt = run.attempt
     if allowance is None:
         return _withdrawn(run, attempt, "nothing limits it", now) if attempt and attempt.fused else None
@@ -184,7 +184,7 @@ def burn(run: Run, allowance: Allowance | None, now: datetime, *, there: bool = 
         return _withdrawn(run, attempt, f"{allowance.whose} allows it", now)
     if now < attempt.fused.deadline:
         return None
-    # What a node said last is still heard: the attempt is over when it is seen gone. One that never came said nothing.
+    # The node's last report is still processed: the attempt ends when the node is gone. One that never came has none.
     return Decision(run, stops(run)) if there else burnt(run, now).doing(*stops(run))
 
 
@@ -193,18 +193,18 @@ def burnt(run: Run, now: datetime) -> Decision:
     budget was raised meanwhile; what an administrator's limit says is asked when a node is chosen."""
     attempt, allowance = run.attempts[-1], own(run)
     ended = replace(attempt, state=AttemptState.ENDED, outcome=Outcome.BUDGET_REACHED, ended_at=attempt.ended_at or now)
-    run = run.with_newest(replace(ended, spare=None))
+    run = _without_spare(run.with_newest(ended))
     offer = attempt.offer
     if allowance and (offer is None or meter.spent(run, now) + least(run, offer) > allowance.usd):
         return paused(run, allowance, now)
-    queued = replace(run, state=RunState.QUEUED, reason="stopped before its limit; waits for a new node")
-    return Decision(queued).noting(now, "fuse-blown", f"attempt {attempt.number} stopped before its limit was passed")
+    queued = replace(run, state=RunState.QUEUED, reason="stopped before its limit; waiting for a new node")
+    return Decision(queued).noting(now, "fuse-blown", f"attempt {attempt.number} stopped before it exceeded its limit")
 
 
 def paused(run: Run, allowance: Allowance, now: datetime) -> Decision:
-    """Without a node, and not ended: it waits for somebody to raise its budget, or for the next day or month."""
+    """Without a node, and not ended: it waits for a higher budget, or for the next day or month."""
     if allowance.again:
-        reason = f"{allowance.whose} is spent; it goes on at {allowance.again:%H:%M on %d %B} UTC"
+        reason = f"{allowance.whose} is spent; it resumes at {allowance.again:%H:%M on %d %B} UTC"
         held = replace(_without_spare(run), state=RunState.QUEUED, reason=reason)
         return Decision(held) if run.reason == reason else Decision(held).noting(now, "held", reason)
     reason, hint = f"{allowance.whose} is spent", f"stoker budget {run.name} {2 * allowance.usd:f}"
@@ -213,13 +213,13 @@ def paused(run: Run, allowance: Allowance, now: datetime) -> Decision:
 
 
 def unaffordable(run: Run, offers: list[Offer], allowance: Allowance, now: datetime) -> Decision:
-    """None of these offers can be paid from what is left: the run waits, and says what it would take."""
+    """The rest does not pay for any of these offers: the run waits, and reports what it would need."""
     cheapest = min(least(run, offer) for offer in offers)
     left = max(allowance.usd - meter.spent(run, now), Decimal(0))
     after = paused(run, allowance, now).run
-    reason = f"{allowance.whose} leaves {dollars(left)}, and the cheapest start costs {dollars(cheapest, up=True)}"
+    reason = f"{allowance.whose} leaves {dollars(left)}, but the cheapest start costs {dollars(cheapest, up=True)}"
     if allowance.again:
-        reason += f"; it goes on at {allowance.again:%H:%M on %d %B} UTC"
+        reason += f"; it resumes at {allowance.again:%H:%M on %d %B} UTC"
     else:
         enough = max(2 * allowance.usd, _cents(meter.spent(run, now) + cheapest))
         after = replace(after, hint=f"stoker budget {run.name} {enough:f}")
@@ -228,41 +228,40 @@ def unaffordable(run: Run, offers: list[Offer], allowance: Allowance, now: datet
 
 
 def set_budget(run: Run, usd: Decimal | None, now: datetime) -> Decision:
-    """Somebody sets what the run may cost in all; None: whatever it costs. A paused run goes on if that is enough, one
-    under way saves and is paused if that is less than it has cost. Raises BudgetTooSmall where a paused one could not
-    go on."""
+    """Sets what the run may cost in total; None: no budget. A paused run resumes if that is enough; an active one saves
+    and pauses if that is less than it has cost. Raises BudgetTooSmall if a paused one could not resume."""
     if run.state.ended:
-        raise Conflict(f"`{run.name}` has ended: {run.state}", hint=f"see it with `stoker show {run.name}`")
+        raise Conflict(f"`{run.name}` has ended: {run.state}", hint=f"stoker show {run.name}")
     after = replace(run, budget=usd)
-    text = f"the budget is {dollars(usd)}" if usd is not None else "the budget was taken off"
+    text = f"the budget is {dollars(usd)}" if usd is not None else "the budget was removed"
     if run.state is RunState.PAUSED:
         needed = meter.spent(run, now) + (least(run, offer) if (offer := _last_offer(run)) else Decimal(0))
         if usd is not None and usd < needed:
-            message = f"{dollars(usd)} is too little for `{run.name}`: it takes at least {dollars(needed, up=True)}"
+            message = f"{dollars(usd)} is too little for `{run.name}`: it requires at least {dollars(needed, up=True)}"
             hint = f"stoker budget {run.name} {_cents(needed):f}"
-            raise BudgetTooSmall(f"{message}, with the {dollars(meter.spent(run, now))} it has cost so far", hint=hint)
+            raise BudgetTooSmall(f"{message}, including the {dollars(meter.spent(run, now))} spent so far", hint=hint)
         after = replace(after, state=RunState.QUEUED, reason="", hint="", restored_at=None)
-        text += ": it goes on"
+        text += ": the run resumes"
     elif usd is not None and run.costing and meter.spent(run, now) + reserve(run) > usd:
-        after, text = _stopping(after, now), f"{text}: it saves, and is paused"
+        after, text = _stopping(after, now), f"{text}: the run saves and pauses"
     return Decision(after).noting(now, "budget", text) if after != run else Decision(run)
 
 
 def dollars(usd: Decimal, *, up: bool = False) -> str:
-    """In cents, and finer where it is less than one; `up`: never less than it is."""
+    """In cents, and finer below one cent; `up`: rounded up."""
     places = CENT if usd >= CENT or usd == 0 else Decimal("0.0001")
     return f"${usd.quantize(places, rounding=ROUND_UP if up else None):f}"
 
 
 def stops(run: Run) -> tuple[StopNode, ...]:
-    """Everything of the run that costs is to be released."""
+    """Everything of the run that costs money is released."""
     keys = dict.fromkeys(spell.key for spell in run.spells if spell.until is None)
     return tuple(StopNode(run.job.on, key) for key in keys)
 
 
 def _light(run: Run, attempt: Attempt, allowance: Allowance, left: float, now: datetime) -> Decision:
-    """The node does this by itself at about the same moment. A limit that many share may have shrunk below what is
-    spent: then there is time to save all the same, since what is lost would have to be paid for again."""
+    """The node does this by itself at about the same time. A shared limit may have shrunk below what is spent: there is
+    time to save nevertheless, since lost work would have to be paid for again."""
     given_s = save_s(run) if left < 0 and allowance.again else max(left, 0.0)
     lit = run.with_newest(replace(attempt, fused=Notice(now, now + timedelta(seconds=given_s))))
     text = f"attempt {attempt.number} has to save and stop: {allowance.whose} is nearly spent"
@@ -273,12 +272,12 @@ def _withdrawn(run: Run, attempt: Attempt, why: str, now: datetime) -> Decision 
     if attempt.state.over:
         return None
     kept = run.with_newest(replace(attempt, fused=None))
-    text = f"attempt {attempt.number} may go on: {why}"
+    text = f"attempt {attempt.number} continues: {why}"
     return Decision(kept, (TellAgent(kept),)).noting(now, "fuse-withdrawn", text)
 
 
 def _stopping(run: Run, now: datetime) -> Run:
-    """Somebody wants it to stop now: it has the time for its save, and what that costs."""
+    """It has to stop now: it has the time for its save, and that cost."""
     attempt = run.attempt
     if attempt is None or attempt.state.over:
         return run
@@ -286,21 +285,24 @@ def _stopping(run: Run, now: datetime) -> Run:
 
 
 def _unkept(run: Run, allowance: Allowance, now: datetime) -> Decision:
-    """A node that is kept to be looked at is paid for as well."""
-    text = f"the node that was kept is released: {allowance.whose} is spent"
+    """A node that is kept for inspection is billed, too."""
+    text = f"released the node that was kept: {allowance.whose} is spent"
     return Decision(replace(run, kept_until=None), stops(run)).noting(now, "released", text)
 
 
 def _without_spare(run: Run) -> Run:
-    return run.with_newest(replace(run.attempt, spare=None)) if run.attempt and run.attempt.spare else run
+    if run.attempt is None or not any(member.spare for member in run.attempt.members):
+        return run
+    peers = tuple(replace(member, spare=None) for member in run.attempt.peers)
+    return run.with_newest(replace(run.attempt, spare=None, peers=peers))
 
 
 def _working(run: Run) -> set[str]:
-    """The keys of the nodes that the run counts on: that of its attempt, and the one asked for ahead."""
+    """The keys of the nodes that the run needs: those of its attempt, and those requested in advance."""
     attempt = run.attempt
     if attempt is None or attempt.state.over:
         return set()
-    return {attempt.key, spare_key(run)} if attempt.spare else {attempt.key}
+    return {member.key for member in attempt.members} | set(spare_keys(run))
 
 
 def _working_rate(run: Run) -> Decimal:
@@ -309,25 +311,25 @@ def _working_rate(run: Run) -> Decimal:
 
 
 def _idle_s(run: Run, key: str) -> float:
-    """How long a node may stay on which nobody works. One that was asked for ahead and not used is like the last."""
-    offer = next((one.offer for one in run.attempts if one.key == key), None) or _last_offer(run)
+    """How long a node without work may stay. One that was requested in advance and not used counts as such."""
+    offer = next((member.offer for member in run.members if member.key == key), None) or _last_offer(run)
     return offer.idle_s if offer else 0.0
 
 
 def _waiting_usd(offer: Offer) -> Decimal:
-    """What a node costs at most that is asked for and gets no orders."""
+    """The highest cost of a node that is requested and gets no orders."""
     return _cost(offer.usd_per_hour, offer.ready_s + offer.idle_s + offer.release_s)
 
 
 def _abandoned(run: Run) -> bool:
-    """A node of an attempt that was given up may work on: its agent has not said that it ended."""
+    """A node of an abandoned attempt may continue: its agent has not reported its end."""
     return bool(_working_rate(run)) and any(_works_on(run, one) for one in run.spells if one.until is None)
 
 
 def _works_on(run: Run, spell: Spell) -> bool:
-    """One that costs much less than it did is switched off."""
-    attempt = next((one for one in run.attempts if one.key == spell.key), None)
-    offer = attempt.offer if attempt and attempt.state.over and not attempt.outcome else None
+    """A node that costs much less than before is stopped."""
+    member = next((one for one in run.members if one.key == spell.key), None)
+    offer = member.offer if member and member.state.over and not member.outcome else None
     return offer is not None and offer.idle_s > 0 and 2 * spell.usd_per_hour > offer.usd_per_hour
 
 

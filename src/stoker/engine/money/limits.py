@@ -1,7 +1,7 @@
-"""Limits that administrators set: what a person, or everybody together, may spend in a day or a month, by UTC.
+"""Limits that administrators set: what a person, or everybody together, may spend in a day or a month (UTC).
 
-What is left of a limit is shared by the runs that cost money now: if they all go on as they do, it is spent at one
-moment, and each may cost until then. Every run stops its own reserve earlier, so that together they stay below it.
+The rest of a limit is shared by the runs that cost money now: at their current rates it is spent at one time, and each
+may cost until then. Every run stops its own reserve earlier, so that together they stay below it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from stoker.model.run.run import Run
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What was set, and what runs that are over have cost: each spell with the person whose it was."""
+class LimitFacts:
+    """The limits, and the cost of ended runs: each spell with its person."""
 
     given: tuple[Limit, ...] = ()
     past: tuple[tuple[str, Spell], ...] = ()
 
 
-NONE = Limits()
+NONE = LimitFacts()
 
 
-def allowances(runs: Collection[Run], limits: Limits, now: datetime) -> dict[str, Allowance]:
-    """By run id: the tightest of its budget and of the limits that it is under. Left out: runs that nothing limits."""
+def allowances(runs: Collection[Run], limits: LimitFacts, now: datetime) -> dict[str, Allowance]:
+    """By run id: the tightest of its budget and its limits. Without runs that nothing limits."""
     found = {run.id: allowance for run in runs if (allowance := own(run))}
     for limit in limits.given:
         mine = [run for run in runs if limit.person in ("", run.person)]
@@ -40,7 +40,7 @@ def allowances(runs: Collection[Run], limits: Limits, now: datetime) -> dict[str
 
 
 def used(limit: Limit, runs: Iterable[Run], past: Iterable[tuple[str, Spell]], now: datetime) -> Decimal:
-    """What was spent under a limit in the period that goes on now."""
+    """What was spent under a limit in the current period."""
     since = period(limit.period, now)[0]
     spells = [(run.person, spell) for run in runs for spell in run.spells]
     mine = (spell for person, spell in (*spells, *past) if limit.person in ("", person))
@@ -48,7 +48,7 @@ def used(limit: Limit, runs: Iterable[Run], past: Iterable[tuple[str, Spell]], n
 
 
 def period(of: Period, now: datetime) -> tuple[datetime, datetime]:
-    """Its beginning and its end."""
+    """Its start and its end."""
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if of is Period.DAY:
         return day, day + timedelta(days=1)
@@ -70,20 +70,20 @@ def _shares(
     rates: Mapping[str, Decimal] = {run.id: meter.rate(run) for run in runs}
     total, held_back = sum(rates.values(), Decimal(0)), sum((_held_back(run) for run in runs), Decimal(0))
     for run in runs:
-        # A run that waits may have what the others do not need to come to their end in good order.
+        # A waiting run may have what the others do not need to finish properly.
         share = left * rates[run.id] / total if rates[run.id] else left - held_back
         yield run.id, Allowance(meter.spent(run, now) + share, name(limit), again)
 
 
 def _held_back(run: Run) -> Decimal:
-    """What a run needs to come to its end; one that has just been given a node should get to some work first."""
+    """What a run needs to finish properly; one that has just got a node should do some work first."""
     attempt = run.attempt
     begins = attempt and attempt.offer and not attempt.state.over and not attempt.started_at
     return max(reserve(run), least(run, attempt.offer)) if begins and attempt and attempt.offer else reserve(run)
 
 
 def _within(spell: Spell, since: datetime, now: datetime) -> Decimal:
-    """What it has cost in the period, to which a spell may lie across."""
+    """What it has cost in the period, which a spell may overlap."""
     if (spell.until or now) <= since:
         return Decimal(0)
     return meter.cost(replace(spell, since=max(spell.since, since)), now)

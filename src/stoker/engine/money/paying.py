@@ -1,4 +1,4 @@
-"""What money has to say in a round: what is stopped for it, which offers a run can pay, and what nodes are told."""
+"""The role of money in a round: what is stopped for it, which offers a run can pay, and what nodes are told."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ from dataclasses import replace
 from datetime import datetime
 
 from stoker.engine.decision import Action, Decision, StartNode, StartSpare, TellAgent
-from stoker.engine.lifecycle import advance
+from stoker.engine.gang import advance
 from stoker.engine.money import fuse, meter
 from stoker.engine.money.fuse import Allowance
+from stoker.engine.nodes.keys import spare_keys
 from stoker.engine.offers.market import Market, needs
 from stoker.engine.sighting import Sighting
-from stoker.model.node.node import NodeState
+from stoker.model.node.node import NodeState, Offer
 from stoker.model.run.run import Run
 
 
 def advanced(before: Run, metered: Run, seen: Sighting, allowance: Allowance | None, now: datetime) -> Decision:
-    """The next facts of a run, with what it costs: the fuse comes before everything but what its node said last.
-    `metered` is `before` with what was seen of its costs."""
+    """The next facts of a run, with its cost: the fuse comes before everything except its node's last report. `metered`
+    is `before` with the observed costs."""
     if not metered.spells and metered.budget is None and allowance is None:
         return advance(metered, seen, now)
-    warning = fuse.warned(fuse.noted(metered, seen.report), now)
-    over = _is_over(metered, seen)
+    noted = metered
+    for one in (seen, *seen.peers):
+        noted = fuse.noted(noted, one.report)
+    warning = fuse.warned(noted, now)
+    over = any(_is_over(metered, one) for one in (seen, *seen.peers))
     burning = None if over else fuse.burn(warning.run, allowance, now, there=seen.node is not None)
     decision = burning or advance(warning.run, seen, now)
     events = (*meter.price_events(before, metered, now), *warning.events)
@@ -29,7 +33,7 @@ def advanced(before: Run, metered: Run, seen: Sighting, allowance: Allowance | N
 
 
 def _is_over(run: Run, seen: Sighting) -> bool:
-    """Its node has come to its end by itself: there is nothing left to stop."""
+    """Its node has ended by itself: there is nothing left to stop."""
     if run.attempt is None or run.attempt.state.over:
         return False
     said = seen.report is not None and (seen.report.outcome is not None or seen.node is None)
@@ -37,31 +41,39 @@ def _is_over(run: Run, seen: Sighting) -> bool:
 
 
 def payable(run: Run, market: Market, allowance: Allowance | None, now: datetime) -> Market | None:
-    """The offers that the run can pay from what it may still cost; None where there are some, and it can pay none."""
-    if allowance is None or (run.attempt and run.attempt.spare):
+    """The offers that the run can pay from the rest of its allowance; None if there are offers, and it can pay none."""
+    if allowance is None or spare_keys(run):
         return market
     mine = {ask: offers for ask, offers in market.items() if ask[0] == run.job.on}
-    paid = {ask: [one for one in some if fuse.affords(run, one, allowance, now)] for ask, some in mine.items()}
+    paid = {
+        ask: [one for one in some if fuse.affords(run, _whole(run, one), allowance, now)] for ask, some in mine.items()
+    }
     return None if any(mine.values()) and not any(paid.values()) else paid
 
 
+def _whole(run: Run, offer: Offer) -> Offer:
+    """The cost of all nodes that are requested together: a gang has all of them or none."""
+    under_way = run.attempt is not None and not run.attempt.state.over
+    return offer if under_way else replace(offer, usd_per_hour=offer.usd_per_hour * run.job.nodes)
+
+
 def held_back(decision: Decision, market: Market, allowance: Allowance, now: datetime) -> Decision:
-    """No offer can be paid: the run waits, and says what it would take, or until what it had before is gone."""
+    """No offer can be paid: the run waits, and reports what it would need, or waits until its earlier node is gone."""
     run = decision.run
-    offers = [offer for need in needs(run.job) for offer in market.get((run.job.on, need), ())]
+    offers = [_whole(run, offer) for need in needs(run.job) for offer in market.get((run.job.on, need), ())]
     if run.costing and any(meter.spent(run, now) + fuse.least(run, offer) <= allowance.usd for offer in offers):
-        return replace(decision, run=replace(run, reason="waits until its earlier node is seen gone: both may cost"))
+        return replace(decision, run=replace(run, reason="waiting until its earlier node is gone: both may cost money"))
     waits = fuse.unaffordable(run, offers, allowance, now)
     return Decision(waits.run, (*decision.actions, *waits.actions), (*decision.events, *waits.events))
 
 
 def with_fuse(decision: Decision, seen: Sighting | None, allowance: Allowance | None, now: datetime) -> Decision:
-    """With what the node may spend in the actions that speak to it. One that has not said a word yet reads it in its
-    orders: what it is told later, it must know to be fresh."""
+    """Adds what the node may spend to the actions for it. A node that has not reported yet reads it in its orders: what
+    it is told later, it must know to be fresh."""
     told = fuse.told(decision.run, allowance, now) if decision.actions else None
     if told is None:
         return decision
-    heard = seen is not None and seen.report is not None
+    heard = seen is not None and all(one.report for one in (seen, *seen.peers))
 
     def fused(action: Action) -> Action:
         match action:

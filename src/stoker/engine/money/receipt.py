@@ -1,8 +1,8 @@
-"""Where the money and the time of a run went, from its facts alone. Whole microseconds and billionths of a dollar are
-shared out, so that nothing is lost and nothing comes twice.
+"""How a run spent its money and time, from its facts alone. Whole microseconds and billionths of a dollar are
+distributed, so that nothing is lost or counted twice.
 
-A node's time is one line: provisioning, then what its agent counted, phase by phase, then being idle. Each piece of the
-line costs what the spells below it cost.
+A node's time is one line: provisioning, then the phases that its agent counted, then idle. Each piece of the line costs
+what the spells below it cost.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from decimal import Decimal
 
 from stoker.engine.money.lineage import Loss, losses, steps_lost, unheard_s
 from stoker.engine.money.meter import NANO, cost, rate
+from stoker.engine.nodes.keys import node_of
 from stoker.model.run.money import Spell
 from stoker.model.run.receipt import Part, Receipt, Share, Stay, Taken, total
 from stoker.model.run.report import Effort, Phase, Report, joined_metrics
-from stoker.model.run.run import Attempt, AttemptState, Run
+from stoker.model.run.run import Attempt, AttemptState, Member, Run
 
 _TAKEN = (AttemptState.EVICTED, AttemptState.LOST, AttemptState.MOVED)
 _US = timedelta(microseconds=1)
@@ -35,7 +36,7 @@ class _Stretch:
 
 def receipt(run: Run, now: datetime) -> Receipt:
     lost = losses(run)
-    attempts = {attempt.key: attempt for attempt in run.attempts}
+    attempts = {part.key: part for part in run.members}
     stays = tuple(
         _stay(attempts.get(key), spells, lost, now) for key, spells in _by_node(run, now) if _length(spells, now)
     )
@@ -57,28 +58,29 @@ def receipt(run: Run, now: datetime) -> Receipt:
 
 
 def with_effort(run: Run, report: Report | None, *, under_way: bool = False) -> Run:
-    """An attempt that is over keeps what its agent last said of its time. Called again, it changes nothing. With
-    `under_way` also one that is not, for whoever wants to know how it is now."""
+    """An attempt that has ended keeps its agent's last account of its time. Repeating it changes nothing. With
+    `under_way` also an active one, for its current state."""
     attempt = run.attempt
-    if not attempt or attempt.effort or not report or not report.effort or report.attempt != attempt.number:
+    if not attempt or not report or not report.effort or report.attempt != attempt.number:
         return run
-    if not attempt.state.over and not under_way:
+    part = next((one for one in attempt.members if one.node == report.node), None)
+    if part is None or part.effort or (not attempt.state.over and not under_way):
         return run
-    if attempt.state.over and attempt.outcome is None:  # it was lost: nothing of its report has been kept
+    if attempt.state.over and attempt.outcome is None:  # it was lost: nothing of its report is saved
         run = replace(run, metrics=joined_metrics(run.metrics, report.metrics))
-    return run.with_newest(replace(attempt, effort=report.effort))
+    return run.with_member(replace(part, effort=report.effort))
 
 
 def _by_node(run: Run, now: datetime) -> Iterator[tuple[str, Sequence[Spell]]]:
-    """Nodes with their spells. Those of a run whose nodes cost nothing are there from being asked for to their end."""
+    """Nodes with their spells. Free nodes exist from their request to their end."""
     if run.spells:
         keys = dict.fromkeys(spell.key for spell in run.spells)
         for key in keys:
             yield key, [spell for spell in run.spells if spell.key == key]
         return
-    for attempt in run.attempts:
-        ended = attempt.ended_at or (now if not attempt.state.over else attempt.asked_at)
-        yield attempt.key, [Spell(attempt.key, attempt.asked_at, max(ended, attempt.asked_at), Decimal(0))]
+    for part in run.members:
+        ended = part.ended_at or (now if not part.state.over else part.asked_at)
+        yield part.key, [Spell(part.key, part.asked_at, max(ended, part.asked_at), Decimal(0))]
 
 
 def _length(spells: Sequence[Spell], now: datetime) -> int:
@@ -89,17 +91,17 @@ def _us(spell: Spell, now: datetime) -> int:
     return max(((spell.until or now) - spell.since) // _US, 0)
 
 
-def _stay(attempt: Attempt | None, spells: Sequence[Spell], lost: Mapping[int, Loss], now: datetime) -> Stay:
+def _stay(attempt: Member | None, spells: Sequence[Spell], lost: Mapping[int, Loss], now: datetime) -> Stay:
     stretches = [_Stretch(_us(spell, now), int(cost(spell, now) / NANO)) for spell in spells]
     length = sum(one.us for one in stretches)
-    if attempt is None:  # asked for ahead of an eviction that did not come
+    if attempt is None:  # requested before an eviction that did not happen
         line: Line = [(Part.IDLE, length)]
     else:
         loss = lost.get(attempt.number, Loss())
         line = _cut(list(_line(attempt, loss, spells[0].since, length, now)), length)
     offer = attempt.offer if attempt else None
     return Stay(
-        attempt=attempt.number if attempt else int(spells[0].key.rpartition("-")[2]),
+        attempt=attempt.number if attempt else node_of(spells[0].key)[1],
         since=spells[0].since,
         until=spells[-1].until,
         parts=_priced(line, stretches),
@@ -109,8 +111,8 @@ def _stay(attempt: Attempt | None, spells: Sequence[Spell], lost: Mapping[int, L
     )
 
 
-def _line(attempt: Attempt, loss: Loss, since: datetime, length: int, now: datetime) -> Iterator[tuple[Part, int]]:
-    """What the node did, in order. It may be longer or shorter than what was billed: `_cut` sees to that."""
+def _line(attempt: Member, loss: Loss, since: datetime, length: int, now: datetime) -> Iterator[tuple[Part, int]]:
+    """What the node did, in order. It may be longer or shorter than what was billed: `_cut` fits it."""
     effort = attempt.effort or _supposed(attempt, now)
     if effort is None:
         yield Part.PROVISIONING, length
@@ -128,16 +130,16 @@ def _line(attempt: Attempt, loss: Loss, since: datetime, length: int, now: datet
     yield Part.IDLE, max(length - waiting - counted - tail, 0)
 
 
-def _supposed(attempt: Attempt, now: datetime) -> Effort | None:
-    """Of an agent that never spoke of its time, what the server saw: when the script began, and when it was over."""
+def _supposed(attempt: Member, now: datetime) -> Effort | None:
+    """For an agent that never reported its time, what the server observed: when the script started, and ended."""
     if attempt.started_at is None:
         return None
     until = max(attempt.ended_at or now, attempt.started_at)
     return Effort(until, {Phase.RUNNING: (until - attempt.started_at).total_seconds()})
 
 
-def _tail_s(attempt: Attempt, effort: Effort, now: datetime) -> float:
-    """What has gone by since the agent last counted: nothing behind its last word."""
+def _tail_s(attempt: Member, effort: Effort, now: datetime) -> float:
+    """What has passed since the agent last counted: nothing after its final report."""
     if not attempt.state.over:
         return max((now - effort.at).total_seconds(), 0.0)
     return unheard_s(attempt)
@@ -154,7 +156,7 @@ def _pieces(phase: str, us: int, effort: Effort, loss: Loss) -> Iterator[tuple[P
 
 
 def _work(us: int, effort: Effort, loss: Loss) -> Iterator[tuple[Part, int]]:
-    """The end of it is what was lost. Waits are spread over all of it, those in what was lost are lost with it."""
+    """The end of it is what was lost. Waits are spread evenly, and those in the lost part are lost with it."""
     redone = min(us, _in_us(min(loss.seconds, us / 1e6)))
     kept = us - redone
     blocked = min(_in_us(effort.blocked_s) * kept // us if us else 0, kept)
@@ -166,7 +168,7 @@ def _work(us: int, effort: Effort, loss: Loss) -> Iterator[tuple[Part, int]]:
 
 
 def _cut(line: Line, length: int) -> Line:
-    """The line in exactly what was billed: what is too long is cut off behind, what is missing was idle."""
+    """The line fitted to what was billed: an excess is cut at the end, a gap was idle."""
     after: Line = []
     left = length
     for part, us in line:
@@ -176,7 +178,7 @@ def _cut(line: Line, length: int) -> Line:
 
 
 def _priced(line: Line, stretches: Sequence[_Stretch]) -> dict[str, Share]:
-    """Each piece costs its part of the stretches it lies on; what rounding leaves over goes to the longest."""
+    """Each piece costs its share of the intervals it overlaps; the rest from rounding goes to the longest."""
     us, nano = dict.fromkeys(Part, 0), dict.fromkeys(Part, 0)
     waiting = [one for one in stretches if one.us]
     at = 0  # how far the first of those that wait is used up
@@ -194,11 +196,12 @@ def _priced(line: Line, stretches: Sequence[_Stretch]) -> dict[str, Share]:
 
 
 def _taken(run: Run, stays: Sequence[Stay], lost: Mapping[int, Loss]) -> Iterator[Taken]:
-    redone = {stay.attempt: stay.parts[Part.REDONE] for stay in stays}
+    numbers = {stay.attempt for stay in stays}
+    redone = {number: total(one.parts[Part.REDONE] for one in stays if one.attempt == number) for number in numbers}
     for attempt in run.attempts:
         yield from _restored(attempt, redone)
         if attempt.state not in _TAKEN or attempt.ended_at is None or attempt.trouble:
-            continue  # one that could not be had was never taken away
+            continue  # one that was unavailable was never evicted
         loss = lost.get(attempt.number, Loss())
         yield Taken(
             attempt=attempt.number,
@@ -214,8 +217,8 @@ def _taken(run: Run, stays: Sequence[Stay], lost: Mapping[int, Loss]) -> Iterato
 
 
 def _restored(attempt: Attempt, redone: Mapping[int, Share]) -> Iterator[Taken]:
-    """Machines of an attempt that were evicted while nobody was there. Which of them lost what is not known: the last
-    one stands for all."""
+    """Machines of an attempt that were evicted while no server was running. Which of them lost what is unknown: the
+    last one stands for all."""
     effort = attempt.effort
     count = effort.evictions if effort else 0
     ends = attempt.state not in _TAKEN
@@ -225,14 +228,14 @@ def _restored(attempt: Attempt, redone: Mapping[int, Share]) -> Iterator[Taken]:
 
 
 def _reached(attempt: Attempt, loss: Loss) -> float | None:
-    """The last step that is known to have been done: what was saved of it was, whatever was reported."""
+    """The last step that is known to be done: a saved step was done, whatever was reported."""
     known = [attempt.effort.step if attempt.effort else None]
     known += [loss.went_on_from.step] if loss.went_on_from and loss.went_on_from.attempt == attempt.number else []
     return max((one for one in known if one is not None), default=None)
 
 
 def _undisturbed(run: Run, stays: Sequence[Stay]) -> Decimal | None:
-    """One start, all of the work once, one end, at the price on demand of the first node that did something."""
+    """One start, all of the work once, one end, at the on-demand price of the first node that did something."""
     worked = [stay for stay in stays if stay.parts[Part.USEFUL].seconds or stay.parts[Part.REDONE].seconds]
     offers = {attempt.number: attempt.offer for attempt in run.attempts}
     offer = offers.get(worked[0].attempt) if worked else None
@@ -254,9 +257,9 @@ def _priced_at(run: Run) -> datetime | None:
 def _notes(run: Run) -> Iterator[str]:
     for attempt in run.attempts:
         if attempt.started_at and attempt.state.over and attempt.effort is None:
-            yield f"attempt {attempt.number} never said what its time went into: all of its running counts as useful"
+            yield f"attempt {attempt.number} never reported how it spent its time: all of it counts as useful"
     if run.state.ended and run.costing:
-        yield "a node of it has not been seen gone yet: the sum may still grow a little"
+        yield "one of its nodes is not confirmed as removed yet: the total may still grow slightly"
 
 
 def _in_us(seconds: float) -> int:

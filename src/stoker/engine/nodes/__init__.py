@@ -1,1 +1,1 @@
-"""The nodes of a run: keys, leases, machines that are kept, restored or left over."""
+"""The nodes of a run: keys, leases, nodes that are kept, restored or left over."""

@@ -1,4 +1,4 @@
-"""What becomes of a run while the computer with its server is closed, in words that follow from the facts."""
+"""What happens to a run while the server's computer is off, as text derived from the facts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stoker.model.job.job import Job
 from stoker.model.node.node import Features
 from stoker.model.run.money import Limit
 from stoker.model.run.run import RunState
-from stoker.model.workspace.store import is_twin
+from stoker.model.workspace.store import is_twin, original
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -25,10 +25,13 @@ def words(
     *,
     limits: Sequence[Limit] = (),
 ) -> str:
-    """`state` is that of the run; None: it is only planned. `limits` are those that it is under. Empty for a run that
-    has ended, and for a rehearsal, whose cloud is on this computer."""
-    if (state and state.ended) or is_twin(job.on):
+    """`state` is that of the run; None: it is only planned. `limits` are those that apply. Empty for a run that has
+    ended."""
+    if state and state.ended:
         return ""
+    if is_twin(job.on):
+        there = f"on `{original(job.on)}`, it would continue until it ends{_at_most(job, features, budget, limits)}"
+        return f"The twin is on this computer: if it sleeps, the run pauses, and continues when it wakes ({there})."
     if features.shares_files and not features.lease_s:
         return "The run stops while this computer sleeps, and continues when it wakes."
     if state in (RunState.QUEUED, RunState.PAUSED, RunState.STARTING, None):
@@ -52,6 +55,8 @@ def _at_most(job: Job, features: Features, budget: Decimal | None, limits: Seque
 def _evicted(job: Job, features: Features) -> str:
     if not job.spot:
         return ""
+    if job.nodes > 1:
+        return "; if one of its machines is evicted, the run resumes when this computer is back"
     if features.restores:
         return f"; if its machine is evicted, `{job.on}` restores it and the run resumes"
     return "; if its machine is evicted, the run resumes when this computer is back"
@@ -62,7 +67,7 @@ def _retries(job: Job) -> str:
 
 
 def spelled(seconds: float) -> str:
-    """`24 h`, `90 min`, `5 d`: the largest unit that says it exactly enough, two of them at least."""
+    """`24 h`, `90 min`, `5 d`: the largest unit that is precise enough."""
     for size, unit in _UNITS:
         if seconds >= 2 * size or size == 1:
             return f"{round(seconds / size)} {unit}"

@@ -1,4 +1,4 @@
-"""Nodes of failed runs that somebody wants to look at: how long they stay, and when they are released."""
+"""Nodes of failed runs that are kept for inspection: for how long, and when they are released."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stoker.model.run.run import Run
 
 
 def keep(run: Run, now: datetime) -> Run:
-    """A run that is about to fail, with its node kept if its job says so."""
+    """A run that is about to fail, with its node kept if its job requests it."""
     if not run.job.keep_failed or run.wish is not Wish.GO_ON:
         return run
     return replace(run, kept_until=now + timedelta(seconds=run.job.keep_failed))
@@ -29,27 +29,27 @@ def noted(failed: Decision, now: datetime) -> Decision:
 
 
 def tend(run: Run, seen: Sighting, now: datetime) -> Decision:
-    """What is left to do for a run that has ended. Its kept node hears from the server until it is released."""
+    """What is left to do for a run that has ended. The server keeps renewing its kept node until it is released."""
     landing = (Land(run),) if run.landing else ()
     if run.kept_until is None:
         return Decision(run, landing)
     if seen.node is None or seen.node.state is NodeState.GONE:
         return _released(run, now, "the node that was kept is gone").doing(*landing)
     if now >= run.kept_until:
-        return _released(run, now, "the time is up for which its node was kept: it is released").doing(*landing)
+        return _released(run, now, "released the node that was kept: its time is up").doing(*landing)
     return Decision(run, (*landing, TellAgent(run)))
 
 
 def release(run: Run, now: datetime) -> Decision:
-    """Somebody has seen enough."""
+    """The user releases it."""
     if run.kept_until is None:
         hint = f"stoker cancel {run.name}" if not run.state.ended else f"stoker show {run.name}"
         raise Conflict(f"no node of `{run.name}` is kept: it is {run.state}", hint=hint)
-    return _released(run, now, "somebody released the node that was kept")
+    return _released(run, now, "the node that was kept was released on request")
 
 
 def _released(run: Run, now: datetime, text: str) -> Decision:
-    """Stopping is repeated as a leftover as long as the node is seen: nobody claims it any more."""
+    """Stopping is repeated for a leftover as long as the node is seen: no run claims it any more."""
     after = Decision(replace(run, kept_until=None))
     stop = (StopNode(run.job.on, run.attempt.key),) if run.attempt else ()
     return after.doing(*stop).noting(now, "released", text)

@@ -1,6 +1,6 @@
-"""How long a node may stay without a word from its server: as long as its run may spend, or work, and no longer.
+"""How long a node may stay without contact with its server: as long as its run may spend, or work, and no longer.
 
-A node on which nobody works, that waits for orders, or whose attempt was given up, stays for a short time only.
+A node without work, that waits for orders, or whose attempt was abandoned, stays only for a short time.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from stoker.model.job.job import Job
 from stoker.model.node.node import LAST_WORDS_S, Features
 from stoker.model.node.orders import Wish
 from stoker.model.run.money import UNLIMITED, Fuse
-from stoker.model.run.run import Attempt, Run
+from stoker.model.run.run import Member, Run
 
 DEFAULT_S = 86_400.0  # of a run that nothing limits
-BESIDE_S = 3600.0  # beside the script's own time: to boot, to bring data, to prepare, and to upload
+BESIDE_S = 3600.0  # in addition to the script's own time: to boot, download data, prepare, and upload
 
 
-def lease_s(run: Run, attempt: Attempt, fuse: Fuse | None, features: Features, now: datetime) -> float:
-    """Of the node of an attempt, from now on; 0: its nodes have none. `fuse` is what it was told that it may spend."""
+def lease_s(run: Run, attempt: Member, fuse: Fuse | None, features: Features, now: datetime) -> float:
+    """For the node of an attempt, from now on; 0: its nodes have none. `fuse` is what it was told that it may spend."""
     idle_s = idle(features)
     if run.kept_until:
         return min(max((run.kept_until - now).total_seconds(), 0.0) + idle_s, features.lease_s)
@@ -39,7 +39,7 @@ def longest(job: Job, features: Features, *, budget: bool) -> float:
         return 0.0
     bound = DEFAULT_S
     if budget:
-        bound = features.lease_s  # whatever the money buys
+        bound = features.lease_s  # whatever the budget allows
     if job.time_limit:
         bound = job.time_limit + BESIDE_S
     if job.lease:
@@ -47,19 +47,19 @@ def longest(job: Job, features: Features, *, budget: bool) -> float:
     return min(max(bound, idle(features)), features.lease_s)
 
 
-def _working_s(job: Job, attempt: Attempt, fuse: Fuse | None, now: datetime) -> float:
+def _working_s(job: Job, attempt: Member, fuse: Fuse | None, now: datetime) -> float:
     if job.lease:
         return job.lease
     bounds = [DEFAULT_S] if not job.time_limit else [job.time_limit + BESIDE_S - _worked_s(attempt, now)]
     if fuse and fuse.stop_at_usd < UNLIMITED and math.isfinite(fuse.seconds):
-        # The fuse speaks first: it knows what is left, and says so in the last report.
+        # The fuse fires first: it knows what is left, and records it in the last report.
         bought_s = fuse.seconds - (now - fuse.as_of).total_seconds() + LAST_WORDS_S
         bounds = [bought_s] if not job.time_limit else [*bounds, bought_s]
     return min(bounds)
 
 
-def _worked_s(attempt: Attempt, now: datetime) -> float:
-    """Since the script began, by a node's clock, but never longer than its node was asked for."""
+def _worked_s(attempt: Member, now: datetime) -> float:
+    """Since the script started, by the node's clock, but never longer than since the node was requested."""
     if attempt.started_at is None:
         return 0.0
     return min(max((now - attempt.started_at).total_seconds(), 0.0), max((now - attempt.asked_at).total_seconds(), 0.0))

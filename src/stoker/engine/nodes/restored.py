@@ -1,6 +1,6 @@
-"""Runs that were restored from their records: what was under way is followed to its end, and nothing is started.
+"""Runs that were restored from their records: active ones are followed to their end, and nothing is started.
 
-A record is a copy in a store, where others may write. So only a person starts such a run again.
+A record is a copy in a store, where others may write. So only the user starts such a run again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GRACE_S = 30.0  # for a node, or what it last said, to be seen after the server 
 
 
 def restored(run: Run, now: datetime) -> Run:
-    """The run as it goes into the new database. One that is paused waits for a person anyway."""
+    """The run for the new database. A paused one waits for the user anyway."""
     if run.state.ended or run.state is RunState.PAUSED:
         return run
     if not run.attempts or run.attempts[-1].state.over:
@@ -28,7 +28,7 @@ def restored(run: Run, now: datetime) -> Run:
 
 
 def without_starts(decision: Decision, now: datetime) -> Decision:
-    """The decision about a run, without a new node where the run was restored."""
+    """The decision about a run, without a new node if the run was restored."""
     run = decision.run
     if run.restored_at is None or run.state.ended or run.wish is Wish.CANCEL:
         return decision
@@ -47,7 +47,7 @@ def interrupted(run: Run, now: datetime) -> Decision:
     attempts = tuple(
         one if one.state.over else replace(one, state=AttemptState.LOST, ended_at=now) for one in run.attempts
     )
-    reason = "interrupted: it was restored from its record, and nothing of it is under way"
+    reason = "interrupted: it was restored from its record, and has no active node"
     saved = run.start is not None or any(one.saved for one in run.attempts)
     hint = f"continue with `stoker {'resume' if saved else 'rerun'} {run.name}`"
     ended = replace(

@@ -1,9 +1,9 @@
 """Whether a run still meets its deadline, and what that means for the machine it takes next.
 
-Time that is not work, waiting and changing over, comes out of the slack: what is left until the deadline less the work
-that is left. Slack never grows. A run waits for spot as long as it has slack to spare, works on-demand when it has not,
-and keeps some of it for the evictions to come. After "Can't Be Late" (Wu et al., NSDI 2024), where slack shrinks as
-evenly as the work does; here part of it may be spent sooner, since what waiting finds late in a run is as good.
+Time that is not work, such as waiting and moving, comes out of the slack: the time until the deadline minus the work
+that is left. Slack never grows. A run waits for spot while it has slack to spare, uses on-demand when it has not, and
+keeps some of it for future evictions. After "Can't Be Late" (Wu et al., NSDI 2024), where slack shrinks in proportion
+to the work; here part of it may be spent sooner, since spot found late in a run is as good.
 """
 
 from __future__ import annotations
@@ -17,32 +17,34 @@ from stoker.engine.drills import SUPPOSED_EVICTIONS, rate_per_hour
 from stoker.model.run.report import Mark, Report
 from stoker.model.run.run import Attempt, Run
 
-SUPPOSED_START_S = 300.0  # from asking for a machine to the script's first step
-SUPPOSED_LOSS_S = 300.0  # of work that an eviction undoes
+SUPPOSED_START_S = 300.0  # from the request for a machine to the script's first step
+SUPPOSED_LOSS_S = 300.0  # of work lost by an eviction
 LEAST_CHANGE_S = 60.0
-CAUTION = 1.25  # how much longer than usual the next changeover may take
-MARK_EVERY_S = 30.0  # a mark is a change of the facts: not every heartbeat is worth one
-HELD_BACK = 0.4  # of the slack that would be left if it shrank as evenly as the work does; measured by the policy bench
-SLOWEST = 1e-12  # of the work in a second; whatever says that it is slower than this does not measure its progress
-SUPPOSED_SHARE = 0.5  # of the deadline is work, where nothing says otherwise
+CAUTION = 1.25  # factor for how much longer than usual the next move may take
+MARK_EVERY_S = 30.0  # a mark changes the facts: not at every heartbeat
+HELD_BACK = (
+    0.4  # share of the slack that would be left if it shrank in proportion to the work; measured by the policy bench
+)
+SLOWEST = 1e-12  # share of the work per second; a slower metric does not measure progress
+SUPPOSED_SHARE = 0.5  # of the deadline is assumed to be work, by default
 
 
 class Urgency(Enum):
-    RELAXED = auto()  # spot, and nothing else: there is time to wait for it
-    STEADY = auto()  # spot if it is there or comes soon, on-demand otherwise
-    URGENT = auto()  # on-demand: an eviction would cost the deadline
+    RELAXED = auto()  # only spot: there is time to wait for it
+    STEADY = auto()  # spot if it is available soon, on-demand otherwise
+    URGENT = auto()  # on-demand: an eviction would miss the deadline
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
     left_s: float  # until the deadline
-    work_s: float  # that is left, as fast as it went so far
-    change_s: float  # what it costs to go on elsewhere after an eviction: the start, and what is done again
+    work_s: float  # work left, at the speed so far
+    change_s: float  # the cost of resuming elsewhere after an eviction: the start, and repeated work
     evictions: float  # to be expected while the work lasts
-    whole_slack_s: float  # what there was at the beginning
+    whole_slack_s: float  # the initial slack
     share: float  # of the work that is left
     waited_s: float  # since it last had a machine
-    measured: bool  # the script has reported how far it is
+    measured: bool  # the script has reported its progress
 
     @property
     def slack_s(self) -> float:
@@ -50,8 +52,8 @@ class Outlook:
 
     @property
     def urgency(self) -> Urgency:
-        """Of a run that waits for a machine: it has to start once whatever is chosen, and again if it is evicted. One
-        of which nobody knows how long it takes does not wait: it has to work for that to be known."""
+        """For a run that waits for a machine: it has to start once in any case, and again if it is evicted. If its
+        runtime is unknown it does not wait: it has to run for that to be known."""
         spare_s = self.slack_s - 2 * self.change_s
         if spare_s < 0:
             return Urgency.URGENT
@@ -59,30 +61,30 @@ class Outlook:
 
     @property
     def held_back_s(self) -> float:
-        """What waiting leaves alone: for the evictions to come, and for all the spot that will come and go later."""
+        """What waiting does not use: for future evictions, and for waits for spot later."""
         return max(self.evictions * self.change_s, HELD_BACK * self.whole_slack_s * self.share)
 
     @property
     def waits(self) -> bool:
-        """For spot, where there is none now. As long as an on-demand machine takes to start it costs no time to."""
+        """For spot, if there is none now. Waiting as long as an on-demand machine takes to start costs no time."""
         soon = self.urgency is Urgency.STEADY and self.waited_s < self.change_s
         return soon or self.urgency is Urgency.RELAXED
 
     @property
     def may_let_go(self) -> bool:
-        """Of a run on-demand: it could wait for spot for long."""
+        """For a run on-demand: it could wait for spot for long."""
         lasting_s = self.held_back_s + 6 * self.change_s
         return self.urgency is Urgency.RELAXED and self.slack_s > lasting_s and self.may_leave
 
     @property
     def endangered(self) -> bool:
-        """Of a run on spot: an eviction now would cost the deadline, and a move that is prepared would not."""
+        """For a run on spot: an eviction now would miss the deadline, and a prepared move would not."""
         return self.slack_s < self.change_s
 
     @property
     def may_leave(self) -> bool:
-        """Of a run on-demand: it can afford to change over to spot, be evicted there and come back, and there is
-        enough to do that it pays."""
+        """For a run on-demand: it can afford to move to spot, be evicted there and come back, and enough work is left
+        for it to pay."""
         return self.slack_s >= 3 * self.change_s and self.work_s >= 4 * self.change_s
 
 
@@ -108,8 +110,8 @@ def outlook(run: Run, now: datetime) -> Outlook | None:
 
 
 def noted(attempt: Attempt, report: Report, now: datetime, *, first: bool, final: bool = False) -> Attempt:
-    """The attempt with what its report says of its progress. `first` says that no attempt before it came anywhere:
-    its script begins at nothing, so that the first value it reports is already a measure. `final`: nothing follows."""
+    """The attempt with the progress of its report. `first`: no earlier attempt made progress: its script starts at
+    zero, so that its first reported value is already a measure. `final`: nothing follows."""
     saved = report.effort is not None and bool(report.effort.kept or report.effort.began_from)
     last = attempt.last
     if last is None:
@@ -126,7 +128,7 @@ def noted(attempt: Attempt, report: Report, now: datetime, *, first: bool, final
 
 
 def words(run: Run, now: datetime) -> str:
-    """How it stands, in words; empty for a run without a deadline."""
+    """Its state, as text; empty for a run without a deadline."""
     view = outlook(run, now)
     if view is None:
         return ""
@@ -134,7 +136,7 @@ def words(run: Run, now: datetime) -> str:
         return f"its deadline passed {_spell(-view.left_s)} ago"
     left = f"{_spell(view.left_s)} are left until its deadline"
     if not view.measured:
-        supposed = f"{_spell(view.work_s)} of work are supposed"
+        supposed = f"{_spell(view.work_s)} of work are assumed"
         return f"{left}; the script does not report its progress yet, so {supposed}"
     missed = "" if view.slack_s >= 0 else ", which can no longer be met"
     return f"{left}{missed}, and {_spell(view.work_s)} of work"
@@ -146,7 +148,7 @@ def _waits_since(run: Run) -> datetime:
 
 
 def _speed(run: Run) -> float:
-    """Progress a second, over all attempts; 0 where it is not known."""
+    """Progress per second, over all attempts; 0 if unknown."""
     spans = list(_spans(run))
     seconds = sum(span for span, _ in spans)
     gained = sum(gain for _, gain in spans)
@@ -161,7 +163,7 @@ def _spans(run: Run) -> Iterator[tuple[float, float]]:
 
 
 def _reached(run: Run, speed: float, now: datetime) -> float:
-    """How far it is now. Between two reports it is supposed to go on, but no further than it ever went between two."""
+    """Its current progress. Between two reports it is extrapolated, but no further than it ever went between two."""
     for attempt in reversed(run.attempts):
         if attempt.last:
             until = attempt.ended_at or now
@@ -171,14 +173,14 @@ def _reached(run: Run, speed: float, now: datetime) -> float:
 
 
 def _change_s(run: Run) -> float:
-    """What a changeover costs: from asking for a machine until the run is further than it was before."""
+    """The cost of a move: from the request for a machine until the run is further than before."""
     speed = _speed(run)
     costs = list(_costs(run, speed)) if speed else []
     if not costs:
         return SUPPOSED_START_S + SUPPOSED_LOSS_S
     usual_s = sum(costs) / len(costs)
     if len(costs) == 1 and not any(one.last for one in run.attempts[1:]):
-        usual_s += SUPPOSED_LOSS_S  # no eviction has shown yet how much work it undoes
+        usual_s += SUPPOSED_LOSS_S  # no eviction has shown yet how much work is lost
     return max(CAUTION * usual_s, LEAST_CHANGE_S)
 
 

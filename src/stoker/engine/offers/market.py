@@ -1,4 +1,4 @@
-"""Which offer an attempt takes: the cheapest that has not just failed, spot first where a deadline allows it."""
+"""Which offer an attempt takes: the cheapest that has not just failed, spot first if a deadline allows it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from stoker.model.job.job import Fallback, Job
 from stoker.model.node.node import Need, Offer
 from stoker.model.run.run import Attempt, AttemptState, Run
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 300.0  # before an offer that had nothing is asked for again
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 300.0  # before an unavailable offer is requested again
 MOST_DOUBLINGS = 8  # of the pause: by then it is the longest
-SHUNNED_S = 600.0  # an offer that was taken away so lately is chosen after the others
+SHUNNED_S = 600.0  # an offer that was evicted so recently is chosen after the others
 
-Market = Mapping[tuple[str, Need], Sequence[Offer]]  # what each provider has for each need
+Market = Mapping[tuple[str, Need], Sequence[Offer]]  # the offers of each provider for each need
 
 
 def needs(job: Job) -> list[Need]:
-    """What to ask providers for, what the job would rather have first. A deadline needs both kinds."""
+    """What to request from providers, the job's preference first. A deadline needs both kinds."""
     falls_back = not job.spot or job.spot.fallback is Fallback.ON_DEMAND or job.deadline is not None
     wants_spot = job.spot or (job.spot is None and job.deadline)
     kinds = ([True] if wants_spot else []) + ([False] if falls_back else [])
@@ -41,8 +41,8 @@ def needs(job: Job) -> list[Need]:
 
 
 def choose(run: Run, market: Market, now: datetime) -> Offer | None:
-    """None where nothing that fits can be asked for now: everything has just failed, or costs too much, or there is
-    time to wait for spot."""
+    """None if nothing that fits can be requested now: everything has just failed, or costs too much, or there is time
+    to wait for spot."""
     for spot in _kinds(run, market, now):
         if offer := cheapest_open(run, market, now, spot=spot):
             return offer
@@ -50,47 +50,52 @@ def choose(run: Run, market: Market, now: datetime) -> Offer | None:
 
 
 def cheapest_open(run: Run, market: Market, now: datetime, *, spot: bool) -> Offer | None:
-    """Of one kind, the one to ask for now."""
+    """The offer of one kind to request now."""
     fitting = [offer for offer in open_now(run, market, now) if offer.spot == spot]
     return min(fitting, key=lambda offer: _rank(run, offer, now)) if fitting else None
 
 
+def fits_whole(offer: Offer, nodes: int) -> bool:
+    """So many nodes of it can run at once, if its provider reports it."""
+    return offer.slots is None or offer.slots >= nodes
+
+
 def price_now(run: Run, market: Market, offer: Offer) -> Decimal:
-    """What a machine of the run costs by now; what it cost when it was asked for, if it is no longer on offer."""
+    """The current price of a run's machine; its price at the request, if it is no longer offered."""
     return next((one.usd_per_hour for one in _offers(run, market) if same(one, offer)), offer.usd_per_hour)
 
 
 def open_now(run: Run, market: Market, now: datetime) -> list[Offer]:
-    """What can be asked for now: it may cost so much, and has not just failed. What the provider has refused this run
-    for a reason of its own is closed to it, as long as there is anything else."""
+    """What can be requested now: within the price limit, and not just failed. An offer that the provider has refused to
+    this run for its own reason is excluded, as long as there is another."""
     offers = [offer for offer in _offers(run, market) if _affordable(run.job, offer)]
     others = [offer for offer in offers if not _refused(run, offer)]
     return [offer for offer in others or offers if now >= _closed_until(run, offer, now)]
 
 
 def why_none(run: Run, market: Market, now: datetime) -> str:
-    """What a run waits for that `choose` has nothing for."""
+    """What a run waits for, if `choose` returns nothing."""
     kinds = _kinds(run, market, now)
     offers = [offer for offer in _offers(run, market) if offer.spot in kinds]
     affordable = [offer for offer in offers if _affordable(run.job, offer)]
     if not offers:
-        return f"`{run.job.on}` has nothing that fits"
+        return f"`{run.job.on}` has no offer that fits"
     if not affordable:
         cheapest = min(offers, key=lambda offer: offer.usd_per_hour)
-        return f"the cheapest costs ${cheapest.usd_per_hour:.4f} an hour ({cheapest.size} in {cheapest.place})"
+        return f"the cheapest costs ${cheapest.usd_per_hour:.4f} per hour ({cheapest.size} in {cheapest.place})"
     next_at = min(_closed_until(run, offer, now) for offer in affordable)
     last = next((one.message for one in reversed(run.attempts) if one.trouble), "")
-    waits = f"{last or 'none could be had'}; trying again at {next_at:%H:%M:%S} UTC"
-    return f"{waits}; {words(run, now)}: time enough to wait for spot" if run.job.deadline else waits
+    waits = f"{last or 'no machine was available'}; retrying at {next_at:%H:%M:%S} UTC"
+    return f"{waits}; {words(run, now)}: enough time to wait for spot" if run.job.deadline else waits
 
 
 def _kinds(run: Run, market: Market, now: datetime) -> tuple[bool, ...]:
-    """Whether spot (True) or on-demand (False) will do, what is rather had first."""
+    """Whether spot (True) or on-demand (False) is acceptable, the preferred one first."""
     view = outlook(run, now)
     if view is None:
         return True, False
     if view.urgency is Urgency.URGENT:
-        return False, True  # a machine that may be taken away is still better than none
+        return False, True  # a machine that may be evicted is still better than none
     waits = view.waits and any(offer.spot for offer in _offers(run, market))
     return (True,) if waits else (True, False)
 
@@ -120,7 +125,7 @@ def _closed_until(run: Run, offer: Offer, now: datetime) -> datetime:
 
 
 def _failures(run: Run, offer: Offer) -> Iterator[datetime | None]:
-    """When this offer could not be had since it last gave a node, the newest first."""
+    """When this offer was unavailable since it last gave a node, the newest first."""
     for attempt in reversed(run.attempts):
         yield from (one.at for one in reversed(attempt.refusals) if same(one.offer, offer))
         if attempt.offer and same(attempt.offer, offer):
@@ -130,7 +135,7 @@ def _failures(run: Run, offer: Offer) -> Iterator[datetime | None]:
 
 
 def _refused(run: Run, offer: Offer) -> bool:
-    """Whatever the reason: an image that the size cannot boot is refused again; a fault that passes costs one size."""
+    """Whatever the reason: an image that the size cannot boot is refused again; a temporary fault costs one size."""
     return any(one.offer and _closes(one.trouble, one.offer, offer) for one in run.attempts)
 
 

@@ -1,7 +1,7 @@
-"""Changing over by our own choice: from on-demand back to spot, or from spot to on-demand before it is too late.
+"""Moving by choice: from on-demand back to spot, or from spot to on-demand before it is too late.
 
-The machine to go on with is asked for ahead. Only when it is there does the old one get its notice, so that a machine
-that cannot be had costs nothing and the work stands still for a moment only.
+The next machine is requested in advance. The old one gets its notice only when that is ready, so that an unavailable
+machine costs nothing and the work stops only for a moment.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from stoker.model.node.orders import Notice, Wish
 from stoker.model.run.report import Refusal
 from stoker.model.run.run import Attempt, AttemptState, Run
 
-NOTICE_S = 60.0  # for a script to save what it has, before its machine is given back
-WORTH = 2.0  # what a move saves has to be so many times what it costs
-MOST_REFUSALS = 12  # remembered: the pauses between two tries grow no longer after fewer
+NOTICE_S = 60.0  # for a script to save, before its machine is released
+WORTH = 2.0  # a move has to save so many times its cost
+MOST_REFUSALS = 12  # remembered: the pause between two requests reaches its maximum earlier
 
 
 def wanted(run: Run, market: Market, now: datetime) -> Offer | None:
-    """What to ask for ahead."""
+    """What to request in advance."""
     attempt, view = run.attempt, _view(run, now)
     if attempt is None or attempt.offer is None or view is None:
         return None
@@ -36,7 +36,7 @@ def wanted(run: Run, market: Market, now: datetime) -> Offer | None:
 
 
 def let_go(run: Run, market: Market, now: datetime) -> Decision | None:
-    """A run on-demand that has time to wait for spot gives its machine back; None: it does not."""
+    """A run on-demand that has time to wait for spot releases its machine; None: it does not."""
     attempt, view = run.attempt, _view(run, now)
     if attempt is None or attempt.offer is None or attempt.offer.spot or view is None or not view.may_let_go:
         return None
@@ -47,8 +47,8 @@ def let_go(run: Run, market: Market, now: datetime) -> Decision | None:
 
 
 def _view(run: Run, now: datetime) -> Outlook | None:
-    """Of a run that could move. None as long as the script does not say how far it is, or has saved nothing: it might
-    begin from nothing again."""
+    """For a run that could move. None while the script does not report its progress, or has saved nothing: it might
+    start over."""
     attempt = run.attempt
     if attempt is None or not _settled(run, attempt) or attempt.last is None or not attempt.last.saved:
         return None
@@ -57,12 +57,12 @@ def _view(run: Run, now: datetime) -> Outlook | None:
 
 
 def _pays(view: Outlook, price: float, other: float) -> bool:
-    """Whether what is saved is worth what changing over costs: both machines at once, and something done again."""
+    """Whether the saving is worth the cost of the move: both machines at once, and some repeated work."""
     return view.work_s * (price - other) > WORTH * view.change_s * price
 
 
 def attend(run: Run, seen: Sighting, now: datetime) -> Decision:
-    """What becomes of a machine that was asked for ahead by our own choice. Nothing where there is none."""
+    """What happens to a machine that was requested in advance by choice. Nothing if there is none."""
     attempt = run.attempt
     if attempt is None or attempt.spare is None or attempt.notice:
         return Decision(run)
@@ -71,7 +71,7 @@ def attend(run: Run, seen: Sighting, now: datetime) -> Decision:
     if seen.spare.state is NodeState.GONE:
         refused = (*attempt.refusals, Refusal(attempt.spare, now))[-MOST_REFUSALS:]
         after = run.with_newest(replace(attempt, spare=None, refusals=refused))
-        why = seen.spare.reason or "it could not be had"
+        why = seen.spare.reason or "it was not available"
         stays = Decision(after, (StopNode(run.job.on, seen.spare.key),))
         return stays.noting(now, "stays", f"attempt {attempt.number} stays where it is: {why}")
     if seen.spare.state is NodeState.UP and run.wish is Wish.GO_ON:
@@ -82,7 +82,7 @@ def attend(run: Run, seen: Sighting, now: datetime) -> Decision:
 def _given_notice(run: Run, attempt: Attempt, why: str, now: datetime) -> Decision:
     notice = Notice(now, now + timedelta(seconds=NOTICE_S))
     after = run.with_newest(replace(attempt, notice=notice, moving=why))
-    return Decision(after).noting(now, "moving", f"attempt {attempt.number} moves: {why}")
+    return Decision(after).noting(now, "moving", f"attempt {attempt.number} is moving: {why}")
 
 
 def _settled(run: Run, attempt: Attempt) -> bool:
@@ -94,5 +94,5 @@ def _settled(run: Run, attempt: Attempt) -> bool:
 def _why(offer: Offer) -> str:
     what = f"a {'spot ' if offer.spot else ''}{offer.size} in {offer.place}"
     if offer.spot:
-        return f"there is time enough for {what}, which is cheaper"
-    return f"there is too little time left for another eviction; {what} stays"
+        return f"there is enough time for {what}, which is cheaper"
+    return f"there is too little time left for another eviction; {what} is not evicted"

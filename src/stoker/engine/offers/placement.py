@@ -13,22 +13,22 @@ from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
 _RANK = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
 _UNDER_WAY = (RunState.STARTING, RunState.RUNNING)
-MOST_DELAY_S, LONGEST_DELAY_S = 60.0, 300.0  # the longer one where only somebody outside can change anything
+MOST_DELAY_S, LONGEST_DELAY_S = 60.0, 300.0  # the longer one if only a person can change anything
 
 
 def queue(runs: Collection[Run]) -> list[Run]:
-    """The runs that wait, first to start first. Run ids sort by the time of submission."""
+    """The waiting runs, in starting order. Run ids sort by the time of submission."""
     waiting = (run for run in runs if run.state is RunState.QUEUED)
     return sorted(waiting, key=lambda run: (_RANK[run.job.priority], run.id))
 
 
 def why_waiting(run: Run, runs: Collection[Run], slots: Mapping[str, int | None]) -> str:
-    """Why a queued run has not started, for whoever asks; empty where it is about to."""
+    """Why a queued run has not started; empty if it is about to."""
     most = slots.get(run.job.on)
-    busy = sum(one.job.nodes for one in runs if one.job.on == run.job.on and one.state in _UNDER_WAY)
+    busy = sum(_width(one, most) for one in runs if one.job.on == run.job.on and one.state in _UNDER_WAY)
     before = takewhile(lambda one: one.id != run.id, queue(runs))
     ahead = sum(one.job.on == run.job.on for one in before)
-    if most is None or (busy + run.job.nodes <= most and not ahead):
+    if most is None or (busy + _width(run, most) <= most and not ahead):
         return ""
     return f"{busy} of {most} slots are busy, {ahead} ahead"
 
@@ -36,13 +36,13 @@ def why_waiting(run: Run, runs: Collection[Run], slots: Mapping[str, int | None]
 def place(
     runs: Collection[Run], slots: Mapping[str, int | None], now: datetime, *, held: Collection[str] = ()
 ) -> list[Run]:
-    """`slots` is how many nodes each provider may have up at once; None: no limit known. `held` are ids of runs whose
-    earlier nodes are still there: a second attempt beside the first could write twice. A run that does not fit holds
-    back those behind it on the same provider, so that wide runs are not starved by narrow ones."""
+    """`slots` is how many nodes each provider may run at once; None: no known limit. `held` are ids of runs whose
+    earlier nodes still exist: a second attempt at the same time could write twice. A run that does not fit holds back
+    those after it on the same provider, so that narrow runs do not starve wide ones."""
     under_way = (run for run in runs if run.state in _UNDER_WAY)
     busy = Counter(dict.fromkeys(slots, 0))
     for run in under_way:
-        busy[run.job.on] += run.job.nodes
+        busy[run.job.on] += _width(run, slots.get(run.job.on))
     chosen: list[Run] = []
     full = {name for name, most in slots.items() if most is not None and busy[name] >= most}
     if len(full) == len(slots):
@@ -51,17 +51,22 @@ def place(
         on, most = run.job.on, slots.get(run.job.on, 0)
         if on in full or run.id in held or not _ready(run, now):
             continue
-        if most is not None and busy[on] + run.job.nodes > most:
+        if most is not None and busy[on] + _width(run, most) > most:
             full.add(on)
             continue
-        busy[on] += run.job.nodes
+        busy[on] += _width(run, most)
         chosen.append(run)
     return chosen
 
 
+def _width(run: Run, most: int | None) -> int:
+    """How many slots it takes. A gang that is wider than its place, as on a laptop, gets the whole place."""
+    return run.job.nodes if most is None else min(run.job.nodes, max(most, 1))
+
+
 def _ready(run: Run, now: datetime) -> bool:
-    """After a second lost node in a row, each try waits longer: a broken machine is not hammered. The weather of a
-    market has pauses of its own."""
+    """After a second lost node in a row, each retry waits longer: a broken machine is not flooded with requests. Market
+    conditions have their own pauses."""
     lost = len(list(takewhile(_was_lost, reversed(run.attempts))))
     newest = run.attempt
     if lost < 2 or newest is None or newest.ended_at is None:

@@ -26,7 +26,7 @@ _WITH_VALUE = ("-W", "-X", "-Q")
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ShellCommand:
     """One command of the line. `end` is where an argument can be added, `begins` where each word begins."""
 
     words: tuple[str, ...]
@@ -88,9 +88,9 @@ class Command:
         return ""
 
 
-def commands(line: str) -> list[Command]:
+def commands(line: str) -> list[ShellCommand]:
     """In the order of the line."""
-    return _Reader(line).read()
+    return _LineReader(line).read()
 
 
 def with_resume(line: str, arguments: str) -> str:
@@ -118,18 +118,18 @@ def with_notebooks(line: str) -> str:
     return line
 
 
-class _Reader:
+class _LineReader:
     def __init__(self, line: str) -> None:
         self._line = line
         self._at = 0
-        self._found: list[Command] = []
+        self._found: list[ShellCommand] = []
         self._words: list[str] = []
         self._begins: list[int] = []
         self._begin: int | None = None  # of the word that is being read
         self._end = 0  # of the last argument
         self._redirected = False  # what comes next is a file, or nothing that arguments could follow
 
-    def read(self) -> list[Command]:
+    def read(self) -> list[ShellCommand]:
         while self._at < len(self._line):
             self._step(self._line[self._at])
         self._end_command()
@@ -173,7 +173,7 @@ class _Reader:
     def _end_command(self) -> None:
         self._end_word()
         if self._words:
-            self._found.append(Command(tuple(self._words), self._end, tuple(self._begins)))
+            self._found.append(ShellCommand(tuple(self._words), self._end, tuple(self._begins)))
         self._words, self._begins, self._redirected = [], [], False
 
 

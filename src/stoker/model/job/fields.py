@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+from functools import cache
 from typing import Any, Protocol
 
 from stoker.errors import JobInvalid, Problem
@@ -19,7 +20,7 @@ from stoker.errors import JobInvalid, Problem
 Plain = Any  # what YAML and JSON give: None, bool, int, float, str, list, dict
 
 
-class Kind(Protocol):
+class FieldKind(Protocol):
     """`read` takes a plain value or one it has already read; it raises Problems, and never anything else."""
 
     @property
@@ -36,13 +37,13 @@ class Problems(Exception):
         self.problems = problems
 
 
-def a(kind: Kind, help: str, *, default: Any = MISSING, default_factory: Any = MISSING) -> Any:
+def a(kind: FieldKind, help: str, *, default: Any = MISSING, default_factory: Any = MISSING) -> Any:
     """A dataclass field of this kind, with the sentence that documents it."""
     return field(default=default, default_factory=default_factory, metadata={"kind": kind, "help": help})
 
 
-def kind_of(one: Field[Any]) -> Kind:
-    kind: Kind = one.metadata["kind"]
+def kind_of(one: Field[Any]) -> FieldKind:
+    kind: FieldKind = one.metadata["kind"]
     return kind
 
 
@@ -88,7 +89,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), "")
 
 
-def wrong(path: str, value: Plain, kind: Kind, near: str = "") -> Problems:
+def wrong(path: str, value: Plain, kind: FieldKind, near: str = "") -> Problems:
     return Problems(Problem(path, shown(value), kind.expected, near))
 
 
@@ -260,7 +261,7 @@ class Choice:
 class Maybe:
     """A value that may be left out, or be null."""
 
-    inner: Kind
+    inner: FieldKind
 
     @property
     def expected(self) -> str:
@@ -277,8 +278,8 @@ class Maybe:
 class Either:
     """The first kind that can read the value."""
 
-    first: Kind
-    second: Kind
+    first: FieldKind
+    second: FieldKind
 
     @property
     def expected(self) -> str:
@@ -300,7 +301,7 @@ class Either:
 class ListOf:
     """A list; a single item alone is a list of one."""
 
-    item: Kind
+    item: FieldKind
 
     @property
     def expected(self) -> str:
@@ -329,7 +330,7 @@ class ListOf:
 class MapOf:
     """A mapping from names that match `key` to values of one kind."""
 
-    item: Kind
+    item: FieldKind
     key: str
     key_expected: str
 
@@ -367,7 +368,7 @@ class Record:
     """A mapping with known keys that becomes a frozen dataclass. `short` reads the form people write by hand."""
 
     of: type[Any]
-    short: Kind | None = None
+    short: FieldKind | None = None
     widen: Callable[[Any], Mapping[str, Plain]] = dict  # what the short form stands for
 
     @property
@@ -428,10 +429,22 @@ def record_schema(of: type[Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": needed} | _CLOSED
 
 
+_PLAIN = {str, int, float, bool, type(None)}
+
+
+@cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    """Of a record's fields; empty: it is none."""
+    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) else ()
+
+
 def plain(value: Any) -> Plain:
     """A record as YAML or JSON holds it. Reading it back gives an equal record."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    kind: Any = type(value)
+    if kind in _PLAIN:
+        return value
+    if names := _names(kind):
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
 from stoker.errors import JobInvalid, Problem
-from stoker.model.job import fields as kinds
+from stoker.model.job import fields
 from stoker.model.job.checkpointpaths import DEFAULT
 from stoker.model.job.fields import (
     Choice,
@@ -83,7 +83,7 @@ class FolderInTree:
         parts = PurePosixPath(text).parts
         outside = text.startswith("/") or ".." in parts or PureWindowsPath(text).drive or not parts
         if outside or "\n" in text:
-            raise kinds.wrong(path, value, self)
+            raise fields.wrong(path, value, self)
         return str(PurePosixPath(text))
 
     def schema(self) -> dict[str, Any]:
@@ -131,9 +131,9 @@ class Scalar:
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, int) and abs(value) >= 10**4000:  # Python refuses to spell those out
-            raise kinds.wrong(path, value, self)
-        if not isinstance(value, str | int | float) or "\0" in str(value) or not kinds.encodable(str(value)):
-            raise kinds.wrong(path, value, self)
+            raise fields.wrong(path, value, self)
+        if not isinstance(value, str | int | float) or "\0" in str(value) or not fields.encodable(str(value)):
+            raise fields.wrong(path, value, self)
         return str(value)
 
     def schema(self) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class Environment:
     dockerfile: str | None = a(Maybe(FolderInTree()), "a Dockerfile to build the image from", default=None)
 
     def __post_init__(self) -> None:
-        kinds.check(self)
+        fields.check(self)
         given = [name for name in ("requirements", "packages", "image", "dockerfile") if getattr(self, name)]
         if len(given) > 1:
             raise JobInvalid([Problem(given[1], f"`{given[0]}` as well", "only one of them")])
@@ -214,7 +214,7 @@ class DataInput:
     )
 
     def __post_init__(self) -> None:
-        kinds.check(self)
+        fields.check(self)
         if bool(self.dataset) == bool(self.path):
             found = "both `dataset` and `path`" if self.path else "neither `dataset` nor `path`"
             raise JobInvalid([Problem("dataset", found, "one of them")])
@@ -234,7 +234,7 @@ class Spot:
     fallback: Fallback = a(Choice(Fallback), "what to use when no spot machine is available", default=Fallback.NONE)
 
     def __post_init__(self) -> None:
-        kinds.check(self)
+        fields.check(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +249,7 @@ class Retention:
     )
 
     def __post_init__(self) -> None:
-        kinds.check(self)
+        fields.check(self)
 
 
 @dataclass(eq=False, repr=False)
@@ -267,7 +267,7 @@ class SpotOrNot:
         if isinstance(value, bool):
             return Spot() if value else False
         if not isinstance(value, Mapping | Spot):
-            raise kinds.wrong(path, value, self)
+            raise fields.wrong(path, value, self)
         read: Spot = self.record.read(value, path)
         return read
 
@@ -358,7 +358,7 @@ class Job:
     )
 
     def __post_init__(self) -> None:
-        kinds.check(self)
+        fields.check(self)
         problems = [*_unknown_references(self), *_clashes(self)]
         if problems:
             raise JobInvalid(problems)
@@ -367,16 +367,16 @@ class Job:
     def read(cls, value: Plain) -> Job:
         """A job from plain data. Raises JobInvalid with everything that is wrong."""
         if not isinstance(value, Mapping):
-            raise JobInvalid([Problem("job", kinds.shown(value), "a mapping with `name` and `run`")])
+            raise JobInvalid([Problem("job", fields.shown(value), "a mapping with `name` and `run`")])
         try:
-            job: Job = kinds.read_record(cls, value, "")
-        except kinds.Problems as found:
+            job: Job = fields.read_record(cls, value, "")
+        except fields.Problems as found:
             raise JobInvalid(found.problems) from None
         return job
 
     def plain(self) -> dict[str, Plain]:
         """The job as JSON holds it; `Job.read` gives it back."""
-        read: dict[str, Plain] = kinds.plain(self)
+        read: dict[str, Plain] = fields.plain(self)
         read["stop_when"] = str(self.stop_when) if self.stop_when else None
         return read
 
@@ -384,7 +384,7 @@ class Job:
 def schema() -> dict[str, Any]:
     """The JSON Schema for editors."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "stoker.yaml"}
-    return head | kinds.record_schema(Job)
+    return head | fields.record_schema(Job)
 
 
 # `${outputs}` is ours, `${HOME}` is the shell's: references in lower case or with a dot are ours.
@@ -413,7 +413,7 @@ def _unknown_references(job: Job) -> list[Problem]:
 def _unknown_in(field: str, text: str, known: list[str]) -> list[Problem]:
     names = [name for name in _REFERENCE.findall(text) if name not in known]
     expected = "one of " + ", ".join(f"${{{name}}}" for name in known)
-    return [Problem(field, f"`${{{name}}}`", expected, kinds.nearest(name, known)) for name in names]
+    return [Problem(field, f"`${{{name}}}`", expected, fields.nearest(name, known)) for name in names]
 
 
 def _clashes(job: Job) -> list[Problem]:

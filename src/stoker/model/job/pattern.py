@@ -27,7 +27,7 @@ class Match(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class MetricPattern:
     regex: re.Pattern[str]
     longest: int  # characters of a line that are looked at
 
@@ -42,7 +42,7 @@ class Pattern:
         return None if value is None else Match(value, step)
 
 
-def compiled(text: str) -> Pattern:
+def compiled(text: str) -> MetricPattern:
     """Raises ValueError with what is wrong."""
     if len(text) > _LONGEST:
         raise ValueError(f"{len(text)} characters, and at most {_LONGEST} are allowed")
@@ -56,7 +56,7 @@ def compiled(text: str) -> Pattern:
     repeats = sum(1 for _ in _repeats(parsed, inside=False))
     if repeats > MOST_REPEATS:
         raise ValueError(f"{repeats} parts repeat without a limit, and at most {MOST_REPEATS} may")
-    return Pattern(regex, LONGEST_BY_REPEATS[repeats])
+    return MetricPattern(regex, LONGEST_BY_REPEATS[repeats])
 
 
 @dataclass(eq=False, repr=False)

@@ -65,7 +65,9 @@ class Offer:
     release_s: float = 0.0  # from asking for its release until it is seen gone, at the longest: all of that is paid for
     idle_s: float = 0.0  # without work or orders, from its server's last word until it asks for its release, at most
     unready: str = ""  # why nothing of it can be started yet, as before an account is set up; empty: it can
+    renewed_by: str = ""  # the command that asks for the prices of a dated list anew; empty: that happens by itself
     again: str = ""  # the machine of an earlier node that is taken once more, see `NodeSight.machine`; empty: a new one
+    network: str = ""  # nodes of one gang reach each other only in the same; empty: from anywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class NodeRequest:
     fuse: Fuse | None = None  # how long it may cost, by what is known now; None: nothing limits it
     labels: Mapping[str, str] = field(default_factory=dict)  # what people should find written on it: run, owner
     lease_s: float | None = None  # the node works on so long without its server; None: as the provider's account says
+    gang: str = ""  # the same for all nodes of a run that has several: they must reach each other; empty: it is alone
 
     @property
     def spend(self) -> dict[str, Any]:

@@ -122,6 +122,7 @@ class Wishes:
     notice: Notice | None = None  # None after a notice: it was withdrawn
     fuse: Fuse | None = None  # replaces the one of the orders; None: that one stands
     visits: tuple[Visit, ...] = ()
+    broken: str = ""  # why its gang has to end, in words; empty: it works
 
 
 # What lies beside a venv that runs share on one node: the one place that spells these names.

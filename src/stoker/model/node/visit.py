@@ -42,7 +42,7 @@ class Said:
 _HEAD = 5  # a letter and four bytes of length
 
 
-class Kind(StrEnum):
+class FrameKind(StrEnum):
     OUT = "o"
     ERR = "e"
     NOTE = "n"  # words for a person; empty: a sign of life
@@ -50,7 +50,7 @@ class Kind(StrEnum):
 
 
 class Frame(NamedTuple):
-    kind: Kind
+    kind: FrameKind
     data: bytes = b""
 
     def packed(self) -> bytes:
@@ -66,5 +66,5 @@ def frames(pieces: Iterable[bytes]) -> Iterator[Frame]:
             size = _HEAD + int.from_bytes(buffer[1:_HEAD], "big")
             if len(buffer) < size:
                 break
-            yield Frame(Kind(buffer[:1].decode()), buffer[_HEAD:size])
+            yield Frame(FrameKind(buffer[:1].decode()), buffer[_HEAD:size])
             buffer = buffer[size:]

@@ -40,6 +40,7 @@ class Outcome(StrEnum):
     EVICTED = "evicted"  # the script saved and ended because a notice said so
     NOT_READY = "not-ready"  # its machine lacks what the script needs, such as a GPU driver: another size may have it
     BUDGET_REACHED = "budget-reached"  # saved and ended by the node's own fuse, before the money was spent
+    PEER_ENDED = "peer-ended"  # another node of its gang ended, and it could not continue without it
 
 
 @dataclass(frozen=True, slots=True)

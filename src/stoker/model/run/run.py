@@ -47,8 +47,10 @@ class AttemptState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    number: int
+class Member:
+    """One node of an attempt: most attempts have but one, a gang has several."""
+
+    number: int  # of the attempt
     key: str  # of its node; unique in the workspace
     state: AttemptState
     asked_at: datetime
@@ -64,14 +66,35 @@ class Attempt:
     spare: Offer | None = None  # what was asked for ahead: the node of the attempt behind it
     stays: bool = False  # it is over, and its machine is there for the next one, as after a restart
     refusals: tuple[Refusal, ...] = ()  # of what was asked for ahead, newest last
-    moving: str = ""  # why its notice is our own doing, in words; empty: it is not
-    first: Mark | None = None  # of its progress, where the run has a deadline
-    last: Mark | None = None
     effort: Effort | None = None  # what its agent last said of its time, once it is over; None: nothing
     refused: str = ""  # why a report of its node was not used, when that first happened; empty: it never did
     notices: int = 0  # that its machine was given, and that were believed
+    node: int = 0  # its number in the gang
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt(Member):
+    """One try at a run. What a member has is that of its first node; its state and how it ended are of the whole."""
+
+    moving: str = ""  # why its notice is our own doing, in words; empty: it is not
+    first: Mark | None = None  # of its progress, where the run has a deadline
+    last: Mark | None = None
     saved: bool = False  # it has committed a checkpoint of its own
     fused: Notice | None = None  # its money is nearly spent: it saves, and is stopped at the deadline
+    peers: tuple[Member, ...] = ()  # the other nodes of its gang, in their order
+    lead: AttemptState | None = None  # of the first node of a gang alone, once that is over
+    broken_at: datetime | None = None  # when the gang had to end because one of its nodes did; None: it works
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Each node of the gang: the first one, and its peers."""
+        return (self, *self.peers)
+
+    def with_member(self, member: Member) -> Attempt:
+        """The same gang, with this in the place of the node of the same number."""
+        if isinstance(member, Attempt):
+            return replace(member, peers=self.peers)
+        return replace(self, peers=tuple(member if one.node == member.node else one for one in self.peers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +200,15 @@ class Run:
     def attempt(self) -> Attempt | None:
         """The newest one."""
         return self.attempts[-1] if self.attempts else None
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Every node that it has had, attempt by attempt."""
+        return tuple(member for attempt in self.attempts for member in attempt.members)
+
+    def with_member(self, member: Member) -> Run:
+        """The same run, with this in the place of a node of its newest attempt."""
+        return self.with_newest(self.attempts[-1].with_member(member))
 
     def with_newest(self, attempt: Attempt) -> Run:
         """The same run, with this in the place of its newest attempt."""

@@ -14,7 +14,7 @@ _ADDRESS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextField:
     """`many`: a list of up to so many such texts instead of one."""
 
     pattern: str
@@ -31,7 +31,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberField:
     least: float
     most: float
     whole: bool = False
@@ -47,7 +47,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class FlagField:
     expected: str = "true or false"
 
     def fits(self, value: object) -> bool:
@@ -55,7 +55,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class AddressField:
     """Where requests, and what proves who sends them, go. `own` are the hosts of the provider itself: any other host
     needs the user's consent."""
 
@@ -77,7 +77,7 @@ class AccountForm:
     """`stores` matches the hosts of the provider's own storage; `login` and `admission` the commands that users are
     shown: a file from somebody else must not put other commands into their mouths."""
 
-    fields: Mapping[str, Text | Number | Flag | Address]
+    fields: Mapping[str, TextField | NumberField | FlagField | AddressField]
     required: tuple[str, ...]
     stores: str
     login: str

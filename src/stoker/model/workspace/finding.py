@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Verdict(StrEnum):
+class CheckResult(StrEnum):
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
@@ -19,10 +19,10 @@ class Finding:
     """`advice` says what to do; empty where all is well."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckResult
     found: str
     advice: str = ""
 
 
 def failed(findings: Iterable[Finding]) -> bool:
-    return any(one.verdict is Verdict.FAIL for one in findings)
+    return any(one.verdict is CheckResult.FAIL for one in findings)

@@ -33,7 +33,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GivenOptions:
     """What was said: options by their keys, texts for one, tuples for many, booleans for flags."""
 
     options: Mapping[str, Any]
@@ -60,7 +60,7 @@ class PieceState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class GroundworkPiece:
     """One thing of the groundwork. `usd_per_month` is what it costs as it is made, and None where nobody can tell;
     `cost` says the rest in words, such as a price per GB; or that nobody could look how much data there is."""
 
@@ -79,34 +79,34 @@ class Groundwork(Protocol):
     options: ClassVar[Sequence[Option]]
     form: ClassVar[AccountForm]  # what its hand-over may say of an account
 
-    def plan(self, asked: Asked) -> list[Piece]:
+    def plan(self, asked: GivenOptions) -> list[GroundworkPiece]:
         """What is wanted, in the order it is made, and how much of it is there. Changes nothing."""
         ...
 
-    def lay(self, asked: Asked, tell: Callable[[Piece], None]) -> Handover:
+    def lay(self, asked: GivenOptions, tell: Callable[[GroundworkPiece], None]) -> Handover:
         """Makes what is missing and changes what differs; `tell` hears of each. May be repeated at any time, and mends
         what a crash has left half done."""
         ...
 
-    def preflight(self, asked: Asked, needs: Sequence[Need]) -> Iterator[Finding]:
+    def preflight(self, asked: GivenOptions, needs: Sequence[Need]) -> Iterator[Finding]:
         """Whether a run with one of these needs could start, asked of the cloud itself. Costs nothing, and leaves
         nothing behind. What an administrator is about to set up is asked for only as far as it can be there."""
         ...
 
-    def recording(self, asked: Asked, file: Path) -> AbstractContextManager[None]:
+    def recording(self, asked: GivenOptions, file: Path) -> AbstractContextManager[None]:
         """While it is open, every request to the cloud and its answer are written to the file, without secrets: those
         of this program, and those of the server that runs are given to."""
         ...
 
-    def drill(self, asked: Asked, key: str) -> str:
+    def drill(self, asked: GivenOptions, key: str) -> str:
         """Has the cloud evict the machine of a node, as it does with spot machines. Returns what the cloud will do to
         restore it, in words; empty: nothing. Raises NotFound where there is no such machine."""
         ...
 
-    def survey(self, asked: Asked) -> list[Piece]:
+    def survey(self, asked: GivenOptions) -> list[GroundworkPiece]:
         """What is there of it, and what would be lost with it."""
         ...
 
-    def remove(self, asked: Asked, tell: Callable[[Piece], None]) -> list[Piece]:
+    def remove(self, asked: GivenOptions, tell: Callable[[GroundworkPiece], None]) -> list[GroundworkPiece]:
         """Removes everything that `survey` shows. Returns what is left then, as the cloud says it: nothing."""
         ...

@@ -14,26 +14,26 @@ from typing import Any
 from stoker.errors import BadInput
 from stoker.model import wire
 from stoker.model.job.fields import nearest
-from stoker.model.workspace.accountform import AccountForm, Address, Flag, Text
+from stoker.model.workspace.accountform import AccountForm, AddressField, FlagField, TextField
 
 VERSION = 1
 MOST_BYTES = 64 << 10
 _MARK = "stoker-workspace"
 _ASK_AGAIN = "ask your administrator for the file again"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,28}[a-z0-9])?")
-_NAMED = Text(_NAME.pattern, "up to 30 lower-case letters, digits and `-`")
+_NAMED = TextField(_NAME.pattern, "up to 30 lower-case letters, digits and `-`")
 _PEM = re.compile(
     r"(?:-----BEGIN CERTIFICATE-----\n(?:[A-Za-z0-9+/=]{1,76}\n){1,100}-----END CERTIFICATE-----\n?){1,4}"
 )
-_STORE: dict[str, Text | Flag] = {
+_STORE: dict[str, TextField | FlagField] = {
     "name": _NAMED,
-    "url": Text(r"[!-~]+", "the URL of a store"),
-    "credential": Text(r"login|none", "`login` or `none`: others need a secret"),
-    "default": Flag(),
+    "url": TextField(r"[!-~]+", "the URL of a store"),
+    "credential": TextField(r"login|none", "`login` or `none`: others need a secret"),
+    "default": FlagField(),
 }
-_STORE_VALUES: dict[str, Text | Address] = {
-    "tenant": Text(r"[A-Za-z0-9.-]{0,64}", "a tenant's id"),
-    "authority": Address(own=()),
+_STORE_VALUES: dict[str, TextField | AddressField] = {
+    "tenant": TextField(r"[A-Za-z0-9.-]{0,64}", "a tenant's id"),
+    "authority": AddressField(own=()),
 }
 # Words that name a secret. Whoever adds one to a file by hand is told, before it travels.
 _SECRET = re.compile(r"(?i)^(secret|password|passwd|key|account_?key|sas|token|connection_?string|client_secret)$")
@@ -81,7 +81,7 @@ def read_handover(text: str, place: str, forms: Mapping[str, AccountForm]) -> Ha
             f"{place} was written by a newer Stoker: its version is {_shown(version)}, this one reads {VERSION}",
             hint="pip install --upgrade stoker",
         )
-    return _Reader(place, forms).handover(found)
+    return _HandoverReader(place, forms).handover(found)
 
 
 def checked_workspace(name: str) -> str:
@@ -106,7 +106,7 @@ def _parsed(text: str, place: str) -> dict[str, Any]:
     return found
 
 
-class _Reader:
+class _HandoverReader:
     """Goes through one file, field by field."""
 
     def __init__(self, place: str, forms: Mapping[str, AccountForm]) -> None:
@@ -119,9 +119,9 @@ class _Reader:
         accounts = self._mapping(found.get("accounts"), "accounts", self._forms)
         login, admission = found.get("login", []), found.get("admission", "")
         known = [self._forms[provider] for provider in accounts] or list(self._forms.values())
-        commands = Text("|".join(form.login for form in known), "the commands that a set-up writes", many=5)
+        commands = TextField("|".join(form.login for form in known), "the commands that a set-up writes", many=5)
         self._fits("login", login, commands)
-        told = Text("|".join(("", *(form.admission for form in known))), "the command that a set-up writes")
+        told = TextField("|".join(("", *(form.admission for form in known))), "the command that a set-up writes")
         self._fits("admission", admission, told)
         return Handover(
             found["name"],

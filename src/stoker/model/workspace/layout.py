@@ -164,8 +164,14 @@ def events(run_id: str, number: int, node: int = 0) -> str:
     return f"{attempt(run_id, number)}node-{node}/events.jsonl"
 
 
-def wishes(run_id: str, number: int) -> str:
-    return f"{attempt(run_id, number)}wishes.json"
+def wishes(run_id: str, number: int, node: int = 0) -> str:
+    part = f"node-{node}/" if node else ""
+    return f"{attempt(run_id, number)}{part}wishes.json"
+
+
+def gang(run_id: str, number: int) -> str:
+    """What the nodes of an attempt tell each other."""
+    return f"{attempt(run_id, number)}gang/"
 
 
 def visit(run_id: str, number: int, id: str) -> str:

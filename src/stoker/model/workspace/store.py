@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stoker.errors import BadInput
-from stoker.model.workspace.finding import Verdict
+from stoker.model.workspace.finding import CheckResult
 
 FOLDER = "folder"  # the name of the store that is always there: a folder of this computer
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
@@ -31,7 +31,7 @@ class StoreFinding:
     """One thing that a store was tried for. `advice` says what to do; empty where all is well."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckResult
     found: str
     advice: str = ""
 
@@ -46,7 +46,7 @@ def checked_name(name: str) -> str:
 
 def works(findings: Iterable[StoreFinding]) -> bool:
     """It can keep runs."""
-    return all(one.verdict in (Verdict.OK, Verdict.WARN) for one in findings)
+    return all(one.verdict in (CheckResult.OK, CheckResult.WARN) for one in findings)
 
 
 # Rehearsals: the twin of a provider is another one, called `<provider>-twin`.

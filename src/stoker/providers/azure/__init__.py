@@ -1,4 +1,4 @@
-"""Nodes in Azure: machines, each with all that belongs to it, in groups of their own or in their practitioner's."""
+"""Nodes in Azure: each is a VM with its resources, in its own resource group or in the practitioner's."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from stoker.model.node.visit import Entrance, Said
 from stoker.providers import Setup
 from stoker.providers.azure import naming, reach
 from stoker.providers.azure.account.account import NO_ACCOUNT, Account, check_ssh, check_way_out, read_account
+from stoker.providers.azure.account.clients import Spreading
 from stoker.providers.azure.account.grounds import Ground, ground
-from stoker.providers.azure.account.spreading import Spreading
-from stoker.providers.azure.cloud import Cloud
+from stoker.providers.azure.cloud import AzureCloud
 from stoker.providers.azure.deployment.booting import boot_text
 from stoker.providers.azure.deployment.noderole import POWER_ROLE, role_of_nodes
 from stoker.providers.azure.deployment.scaleset import refuses_set
-from stoker.providers.azure.deployment.template import Machine, NodeSite, deployment
+from stoker.providers.azure.deployment.template import MachineChoice, NodeSite, deployment
 from stoker.providers.azure.market.catalogue import Catalogue
 from stoker.providers.azure.market.listed import listed
 from stoker.providers.azure.market.prices import account_prices
-from stoker.providers.azure.naming import Place
-from stoker.providers.azure.watch import Watch
+from stoker.providers.azure.naming import NodePlace
+from stoker.providers.azure.watch import NodeWatch
 
 FEATURES = Features(
-    most_nodes=1,
     notice_s=30.0,
     spot=True,
     market=True,
@@ -50,10 +49,11 @@ class AzureProvider:
         self._server = setup.server
         self._spreading = Spreading()
         self._makes_sets = True  # until Azure refuses one
+        self._apart: set[str] = set()  # groups of gangs for which Azure had no capacity in one placement group
 
     @property
     def features(self) -> Features:
-        """What an account says of its leases and evictions counts as soon as there is one."""
+        """Leases and evictions are read from the account as soon as there is one."""
         known: Account | None = self.__dict__.get("_account")
         if known is None:
             return FEATURES
@@ -61,25 +61,28 @@ class AzureProvider:
         return replace(FEATURES, lease_s=known.lease_s, idle_s=known.idle_s, restores=restores)
 
     def offers(self, need: Need) -> list[Offer]:
-        """Before an account is set up: list prices, which say so."""
+        """Before an account is set up: list prices, marked as such."""
         return listed(need, NO_ACCOUNT) if self._is_bare else self._catalogue.offers(need)
 
     @property
     def _is_bare(self) -> bool:
-        """Nobody has described an account yet: one that is wrong is told of instead."""
+        """No account file exists yet. An invalid one is reported as an error instead."""
         return not (self._home.root / "azure.json").exists()
 
     def start(self, request: NodeRequest) -> None:
         if request.offer is None:
-            raise ProviderFailed(f"{request.key} was asked for without a size")
-        place = self._ground.place(request.key)
-        with self._spreading.waiting() if place.shared else nullcontext():
+            raise ProviderFailed(f"no VM size given for {request.key}")
+        with self._spreading.waiting() if self._account.practitioner else nullcontext():
             if request.offer.again:
                 self._start_again(request, request.offer.again)
+            elif request.gang:
+                tags = {**self._tags(request), **self._lease_tag(request.lease_s)}
+                with self._ground.joined(request.gang, request.key, request.offer.place, tags) as place:
+                    self._start_new(request, request.offer, place)
             else:
-                self._start_new(request, request.offer, place)
+                self._start_new(request, request.offer, self._ground.place(request.key))
 
-    def _start_new(self, request: NodeRequest, offer: Offer, place: Place) -> None:
+    def _start_new(self, request: NodeRequest, offer: Offer, place: NodePlace) -> None:
         account = self._account
         check_ssh(account)
         check_way_out(account)
@@ -88,12 +91,22 @@ class AzureProvider:
             self._without_set(request.key, made.failure)
             self._cloud.remove_set(place)
         elif made and made.begun:
-            return  # what a machine was told at its start cannot be told again
-        most = self._catalogue.most_for_machine(offer, request.max_price)
+            return  # the custom data of a VM cannot be changed
+        most = self._catalogue.most_for_machine(offer, request.max_price, alone=not request.gang)
         traits = self._catalogue.size_of(offer.place, offer.size)
         restore_s = account.lasts_s(request.lease_s)
-        machine = Machine(offer.size, offer.place, offer.spot, most, restore_s=restore_s, traits=traits)
+        machine = MachineChoice(
+            offer.size,
+            offer.place,
+            offer.spot,
+            most,
+            restore_s=restore_s,
+            traits=traits,
+            near=place.gang and not self._is_apart(request.gang),
+        )
+        # A node of a gang cannot continue without the others, so Azure does not restore it.
         restored = self._makes_sets and account.restored(spot=offer.spot) and self._role != POWER_ROLE
+        restored = restored and not request.gang
         try:
             self._deploy(request, machine, replace(place, set=restored), there=made is not None)
         except ProviderFailed as error:
@@ -102,34 +115,42 @@ class AzureProvider:
             self._without_set(request.key, error)
             self._deploy(request, machine, place, there=True)
 
-    def _deploy(self, request: NodeRequest, machine: Machine, place: Place, *, there: bool) -> None:
-        account, lease = self._account, self._lease_tag(request.lease_s)
-        tags = naming.tags(account.workspace, self._server, request.key, request.labels)
+    def _deploy(self, request: NodeRequest, machine: MachineChoice, place: NodePlace, *, there: bool) -> None:
+        account, lease, tags = self._account, self._lease_tag(request.lease_s), self._tags(request)
         tags |= {naming.FORM: naming.SET} if place.set else {}
         site = self._site(place)
         boot = boot_text(request, site, self._home)
         self._ground.prepare(place, machine.region, {**tags, **lease}, there=there)
-        # In a group of its own a node has its lease on the group, and nothing that changes on its parts.
+        # In its own group, a node keeps its lease in the group's tags; its resources have no tag that changes.
         own = {**tags, **lease} if place.shared else tags
         properties = deployment(site, machine, own, account.ssh_key or nobodys_key())
         self._cloud.deploy(place, properties, base64.b64encode(boot.encode()).decode(), own)
 
+    def _is_apart(self, gang: str) -> bool:
+        """A placement group limits where Azure looks for capacity: after a refusal, the gang does without."""
+        first = naming.gang_group(self._account.workspace, gang, 1)
+        return any(group.startswith(first) for group in self._apart)
+
     def _without_set(self, key: str, error: ProviderFailed | None) -> None:
-        """Azure makes no scale set here, for a reason of its own: it is not asked for one again."""
+        """Azure refused a scale set here: do not request one again."""
         self._makes_sets = False
-        log.warning("%s is a plain spot machine, and will not come back by itself after an eviction: %s", key, error)
+        log.warning("%s is a plain spot VM and will not be restored automatically after an eviction: %s", key, error)
 
     def look(self) -> list[NodeSight]:
-        """Without an account there is nothing; with one that cannot log in now, nobody can say what there is."""
+        """Empty without an account. Raises where the account cannot log in, because nodes may exist that nobody can
+        see."""
         try:
             watch = self._watch
         except NotSetUp:
             return []
         try:
-            return watch.look()
+            found = watch.look()
         except LoginFailed:
             self._cloud.log_in_again()
             raise
+        refused = (watch.places[one.key] for one in found if one.trouble == NoCapacity.code)
+        self._apart |= {place.group for place in refused if place.gang}
+        return found
 
     def stop(self, key: str) -> None:
         self._ground.stop(key)
@@ -149,16 +170,16 @@ class AzureProvider:
         return read_account(self._home.root / "azure.json")
 
     @cached_property
-    def _cloud(self) -> Cloud:
-        return Cloud(self._account)
+    def _cloud(self) -> AzureCloud:
+        return AzureCloud(self._account)
 
     @cached_property
     def _catalogue(self) -> Catalogue:
         return Catalogue(self._account, self._cloud, account_prices(self._account, self._home.prices))
 
     @cached_property
-    def _watch(self) -> Watch:
-        return Watch(self._cloud, self._ground, self._catalogue, self._server)
+    def _watch(self) -> NodeWatch:
+        return NodeWatch(self._cloud, self._ground, self._catalogue, self._server)
 
     @cached_property
     def _ground(self) -> Ground:
@@ -169,40 +190,42 @@ class AzureProvider:
         return role_of_nodes(self._cloud, self._account)
 
     def _forget_account(self) -> None:
-        """It is read anew when it is next needed, with all that was made from it."""
+        """The account and everything derived from it is read again when next needed."""
         for known in ("_account", "_cloud", "_catalogue", "_watch", "_ground", "_role"):
             self.__dict__.pop(known, None)
 
-    def _place(self, key: str) -> Place:
+    def _place(self, key: str) -> NodePlace:
         return self._watch.places.get(key) or self._found(key)
 
-    def _reached(self, key: str) -> Place:
-        """A machine that was restored since the last look has another name."""
+    def _reached(self, key: str) -> NodePlace:
+        """A VM that was restored since the last look has another name."""
         known = self._watch.places.get(key)
         return known if known and not known.set else self._found(key)
 
-    def _found(self, key: str) -> Place:
+    def _found(self, key: str) -> NodePlace:
         there = (one.place for one in self._ground.found() if one.marks.key == key)
         return next(there, self._ground.place(key))
 
-    def _site(self, place: Place) -> NodeSite:
-        """A role counts where it is assigned and below: for a node that is its group, if nobody else is in it, and if
-        the role may delete it; else its machine or scale set."""
+    def _site(self, place: NodePlace) -> NodeSite:
+        """Azure roles apply to a scope and everything below it. The scope is the node's group if it has its own and the
+        role may delete groups; otherwise its VM or scale set."""
         subscription, role = self._account.subscription, self._role
         alone = not place.shared and role != POWER_ROLE
         return NodeSite(
             self._account, place, role, place.group_id(subscription) if alone else place.node_id(subscription)
         )
 
+    def _tags(self, request: NodeRequest) -> dict[str, str]:
+        return naming.tags(self._account.workspace, self._server, request.key, request.labels)
+
     def _lease_tag(self, lease_s: float | None) -> dict[str, str]:
         return naming.lease_tag(self._cloud.now() + timedelta(seconds=self._account.lasts_s(lease_s)))
 
     def _start_again(self, request: NodeRequest, machine: str) -> None:
-        """It gets the new node's mark before it is switched on: whatever happens in between, it is known whose it
-        is."""
+        """The VM gets the new node's tags before it is started, so its owner is known at any moment in between."""
         there = [one for one in self._ground.found() if one.marks.machine == machine and not one.deleting]
         if not there:
-            raise NoCapacity(f"starting {request.key}: the machine of {machine} is no longer there")
+            raise NoCapacity(f"starting {request.key}: the VM of {machine} no longer exists")
         place, marks = there[0].place, there[0].marks
         self._watch.expect(request.key, None)
         try:
@@ -215,7 +238,7 @@ class AzureProvider:
 
 
 def nobodys_key() -> str:
-    """Azure wants a key where there is no password. The private half of this one is gone when this returns."""
+    """Azure requires a public key where there is no password. The private half of this one is discarded here."""
     from cryptography.hazmat.primitives import serialization  # comes with the SDKs
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 

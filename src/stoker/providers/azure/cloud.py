@@ -1,4 +1,4 @@
-"""The few questions and orders this provider has for Azure, through the official SDKs, in our words and errors."""
+"""The requests that this provider sends to Azure through the official SDKs, with errors translated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.account.clients import POLL_S, Clients, last_word, missing_error, speaking
 from stoker.providers.azure.deployment import scaleset
 from stoker.providers.azure.deployment.template import COMPUTE, NETWORK
-from stoker.providers.azure.naming import Place
+from stoker.providers.azure.naming import NodePlace
 from stoker.providers.azure.refusals import translated
 
 DISKS = "2023-10-02"  # has versions of its own
@@ -24,11 +24,11 @@ _VERSIONS = {
     "microsoft.compute": DISKS,
     "microsoft.managedidentity": scaleset.IDENTITY_API,
 }
-FORCED = "Microsoft.Compute/virtualMachines,Microsoft.Compute/virtualMachineScaleSets"  # need no orderly end
+FORCED = "Microsoft.Compute/virtualMachines,Microsoft.Compute/virtualMachineScaleSets"  # need no clean shutdown
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ResourceGroup:
     name: str
     region: str
     tags: Mapping[str, str]
@@ -36,7 +36,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GroupMember:
     """Something in a group: a resource, or the record of a deployment."""
 
     id: str
@@ -48,7 +48,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Vm:
-    group: str  # in lower case: Azure changes it in some answers
+    group: str  # in lower case: Azure changes the case in some responses
     name: str
     tags: Mapping[str, str]
     deleting: bool
@@ -61,21 +61,21 @@ class Vm:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """How far the making of a node has come. One that is not `begun` has a group, and nothing in it."""
+    """How far the deployment of a node is. One that is not `begun` has a group with nothing in it."""
 
     running: bool
     begun: bool = True
     failure: ProviderFailed | None = None
-    set: bool = False  # it makes a scale set
+    set: bool = False  # it creates a scale set
 
     @property
     def set_refused(self) -> bool:
-        """Azure makes no such set here; a plain machine it may."""
+        """Azure refuses such a scale set here, but may create a plain VM."""
         return self.set and scaleset.refuses_set(self.failure)
 
 
 class Starting:
-    """A machine that is being switched on again."""
+    """A deallocated VM that is being started."""
 
     def __init__(self, name: str, poller: Any) -> None:
         self._name = name
@@ -86,109 +86,119 @@ class Starting:
         return bool(self._poller.done())
 
     def failure(self) -> ProviderFailed | None:
-        """Why it could not be had, once it is done; None where it could."""
+        """Why the start failed, once it is done; None where it succeeded."""
         try:
-            with speaking(f"starting the machine of {self._name} again"):
+            with speaking(f"restarting the VM of {self._name}"):
                 self._poller.result()
         except ProviderFailed as error:
             return error
         return None
 
 
-class Cloud(Clients):
+class AzureCloud(Clients):
     def __init__(self, account: Account) -> None:
         super().__init__(account)
         self._ahead = timedelta()  # of Azure's clock before this computer's
 
     def now(self) -> datetime:
-        """As Azure has it, as far as it has been asked: the clock of this computer may be wrong."""
+        """Azure's time, as of its last response: the clock of this computer may be wrong."""
         return datetime.now(UTC) + self._ahead
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[ResourceGroup]:
         """Those of this workspace."""
         mine = f"tagName eq '{naming.WORKSPACE}' and tagValue eq '{self._account.workspace}'"
-        with speaking("looking at Azure"):
+        with speaking("listing resource groups"):
             found = self._resources.resource_groups.list(filter=mine, raw_response_hook=self._read_clock)
             return [_group(one) for one in found]
 
-    def marks(self, group: Group) -> naming.Marks | None:
+    def marks(self, group: ResourceGroup) -> naming.Marks | None:
         """None where the group is not ours."""
         return naming.marks(group.tags, self._account.workspace)
 
     def vms(self) -> list[Vm]:
-        """Every machine of ours in the subscription, with its power state. Instances of scale sets may lack tags, and
-        are known by their group or their set's name."""
-        with speaking("looking at Azure's machines"):
+        """Every VM of ours in the subscription, with its power state. Instances of scale sets may lack tags, and are
+        recognised by their group or their set's name."""
+        with speaking("listing VMs"):
             found = list(self._compute.virtual_machines.list_all())
             workspace = self._account.workspace
             mine = [one for one in found if one.virtual_machine_scale_set or naming.marks(one.tags, workspace)]
-            # Azure gives what machines are and how they are doing in two lists only.
+            # Azure returns VMs and their power states only in two separate lists.
             states = self._compute.virtual_machines.list_all(status_only="true") if mine else ()
             powers = {one.id.lower(): _power(one) for one in states}
         return [_vm(one, powers.get(one.id.lower(), "")) for one in mine]
 
-    def group(self, name: str) -> Group | None:
-        """Whoever's it is."""
-        with speaking(f"looking at the group {name}"):
+    def group(self, name: str) -> ResourceGroup | None:
+        """Whether it is ours or not."""
+        with speaking(f"reading the resource group {name}"):
             try:
                 return _group(self._resources.resource_groups.get(name))
             except missing_error():
                 return None
 
-    def machine(self, place: Place) -> tuple[Place, Part] | None:
-        """The machine or scale set that is there, and the place as the one or the other."""
+    def machine(self, place: NodePlace) -> tuple[NodePlace, GroupMember] | None:
+        """The VM or scale set that exists, with the place as one or the other."""
         for here in (replace(place, set=True), replace(place, set=False)):
             asked = self._compute.virtual_machine_scale_sets if here.set else self._compute.virtual_machines
-            with speaking(f"looking at the machine of {_named(place)}"), suppress(missing_error()):
+            with speaking(f"reading the VM of {_named(place)}"), suppress(missing_error()):
                 found = asked.get(place.group, place.name)
-                return here, Part(found.id, found.type, found.name, found.tags or {})
+                return here, GroupMember(found.id, found.type, found.name, found.tags or {})
         return None
 
-    def switch_off(self, place: Place) -> None:
-        """Returns when Azure has taken it on: from then on the machine costs nothing."""
-        with speaking(f"switching off the machine of {_named(place)}"), suppress(missing_error()):
+    def switch_off(self, place: NodePlace) -> None:
+        """Returns when Azure has accepted it: from then on the VM itself is not billed."""
+        with speaking(f"deallocating the VM of {_named(place)}"), suppress(missing_error()):
             self._compute.virtual_machines.begin_deallocate(place.group, place.machine, polling=False)
 
-    def delete_machine(self, place: Place) -> None:
-        """With its disk, interface and address. Returns when Azure has taken it on. Missing is fine."""
+    def delete_machine(self, place: NodePlace) -> None:
+        """With its disk, interface and address. Returns when Azure has accepted it. A missing VM is fine."""
         sets, vms = self._compute.virtual_machine_scale_sets, self._compute.virtual_machines
-        with speaking(f"deleting the machine of {_named(place)}"), suppress(missing_error()):
+        with speaking(f"deleting the VM of {_named(place)}"), suppress(missing_error()):
             if place.set:
                 sets.begin_delete(place.group, place.name, force_deletion=True, polling=False)
             else:
                 vms.begin_delete(place.group, place.machine, force_deletion=True, polling=False)
 
-    def remove_set(self, place: Place) -> None:
-        """Returns when it is gone. Missing is fine."""
+    def remove_set(self, place: NodePlace) -> None:
+        """Returns when the set is deleted. A missing one is fine."""
         self.delete_by_id(place.set_id(self._account.subscription), COMPUTE)
 
     def make_group(self, name: str, region: str, tags: Mapping[str, str]) -> None:
-        with speaking(f"making the group {name}"):
+        with speaking(f"creating the resource group {name}"):
             self._resources.resource_groups.create_or_update(name, {"location": region, "tags": dict(tags)})
 
-    def mark(self, place: Place, tags: Mapping[str, str]) -> None:
-        """Changes these tags and leaves the others. Missing is fine: it has nothing to be found by."""
+    def mark(self, place: NodePlace, tags: Mapping[str, str]) -> None:
+        """Changes these tags and keeps the others. A missing resource is fine."""
         body = {"operation": "Merge", "properties": {"tags": dict(tags)}}
         scope = place.tagged_id(self._account.subscription).lstrip("/")
-        with speaking(f"marking {_named(place)}"), suppress(missing_error()):
+        with speaking(f"tagging {_named(place)}"), suppress(missing_error()):
             self._resources.tags.begin_update_at_scope(scope, body, polling=False)
 
-    def switch_on(self, place: Place) -> Starting:
-        """Returns when Azure has taken it on. A machine that is on already stays so."""
-        with speaking(f"starting the machine of {_named(place)} again"):
+    def switch_on(self, place: NodePlace) -> Starting:
+        """Returns when Azure has accepted it. A VM that is running stays so."""
+        with speaking(f"restarting the VM of {_named(place)}"):
             begun = self._compute.virtual_machines.begin_start(place.group, place.machine, polling_interval=POLL_S)
             return Starting(_named(place), begun)
 
-    def deploy(self, place: Place, properties: Mapping[str, Any], custom_data: str, tags: Mapping[str, str]) -> None:
-        """Returns when Azure has taken it on."""
+    def deploy(
+        self, place: NodePlace, properties: Mapping[str, Any], custom_data: str, tags: Mapping[str, str]
+    ) -> None:
+        """Returns when Azure has accepted it."""
         given = {"customData": {"value": custom_data}}
         body = {"properties": {**properties, "parameters": given}, "tags": dict(tags)}
-        with speaking(f"starting a machine in {_named(place)}"), _once():
+        with speaking(f"starting a VM in {_named(place)}"), _once():
             self._deployments.deployments.begin_create_or_update(place.group, place.deployment, body, polling=False)
 
-    def deployed(self, place: Place) -> Deployed | None:
-        """None where nothing has been asked for there."""
-        with speaking(f"looking at {_named(place)}"):
+    def deploy_parts(self, group: str, properties: Mapping[str, Any]) -> None:
+        """Returns when what its nodes share exists."""
+        with speaking(f"creating the network of {group}"):
+            asked = self._deployments.deployments.begin_create_or_update(
+                group, "network", {"properties": dict(properties)}, polling_interval=POLL_S
+            )
+            asked.result()
+
+    def deployed(self, place: NodePlace) -> Deployed | None:
+        """None where nothing was deployed."""
+        with speaking(f"reading the deployment of {_named(place)}"):
             try:
                 found = self._deployments.deployments.get(place.group, place.deployment)
             except missing_error() as error:
@@ -200,63 +210,66 @@ class Cloud(Clients):
             return Deployed(running=False, failure=translated(_Failure(found.properties.error), doing), set=of_set)
         return Deployed(running=state not in ("Succeeded", "Canceled"), set=of_set)
 
-    def deployments(self, group: str) -> list[Part]:
-        """Records of what was asked for in a group."""
-        with speaking(f"looking at the deployments of {group}"):
-            found = list(self._deployments.deployments.list_by_resource_group(group))
-        return [Part(one.id, "deployments", one.name, one.tags or {}) for one in found]
+    def deployments(self, group: str) -> list[GroupMember]:
+        """Deployment records of a group; empty for a group that no longer exists."""
+        with speaking(f"listing the deployments of {group}"):
+            try:
+                found = list(self._deployments.deployments.list_by_resource_group(group))
+            except missing_error():
+                return []
+        return [GroupMember(one.id, "deployments", one.name, one.tags or {}) for one in found]
 
-    def cancel(self, place: Place) -> None:
-        """Nothing more of it is begun. One that has just ended is fine."""
+    def cancel(self, place: NodePlace) -> None:
+        """Azure starts no further part of it. A deployment that has just ended is fine."""
         from azure.core.exceptions import ResourceExistsError
 
-        with speaking(f"ending the making of {_named(place)}"), suppress(missing_error(), ResourceExistsError):
+        with speaking(f"cancelling the deployment of {_named(place)}"), suppress(missing_error(), ResourceExistsError):
             self._deployments.deployments.cancel(place.group, place.deployment)
 
-    def delete_deployment(self, place: Place) -> None:
-        """Its record: what it has made stays. Missing is fine."""
-        with speaking(f"deleting the record of {_named(place)}"), suppress(missing_error()):
+    def delete_deployment(self, place: NodePlace) -> None:
+        """Deletes the record; the deployed resources stay. A missing one is fine."""
+        with speaking(f"deleting the deployment record of {_named(place)}"), suppress(missing_error()):
             self._deployments.deployments.begin_delete(place.group, place.deployment, polling=False)
 
-    def delete_part(self, part: Part) -> None:
-        """Returns when Azure has taken it on. Missing is fine."""
+    def delete_part(self, part: GroupMember) -> None:
+        """Returns when Azure has accepted it. A missing part is fine."""
         with speaking(f"deleting {part.name}"), suppress(missing_error()):
             version = _VERSIONS[part.kind.split("/", 1)[0].lower()]
             self._resources.resources.begin_delete_by_id(part.id.lstrip("/"), api_version=version, polling=False)
 
     def delete_group(self, name: str) -> None:
-        """Returns when Azure has taken it on. Missing is fine, and so is one that is being deleted."""
-        with speaking(f"deleting the group {name}"), suppress(missing_error()):
+        """Returns when Azure has accepted it. A group that is missing or already being deleted is fine."""
+        with speaking(f"deleting the resource group {name}"), suppress(missing_error()):
             self._resources.resource_groups.begin_delete(name, force_deletion_types=FORCED, polling=False)
 
-    def parts(self, group: str) -> list[Part]:
-        """Everything in a group; a group that is gone has nothing in it."""
-        with speaking(f"listing the group {group}"):
+    def parts(self, group: str) -> list[GroupMember]:
+        """Everything in a group; empty for a group that no longer exists."""
+        with speaking(f"listing the resource group {group}"):
             try:
                 found = list(self._resources.resources.list_by_resource_group(group, expand="provisioningState"))
             except missing_error():
                 return []
         return [_part(one) for one in found]
 
-    def inventory(self) -> dict[str, list[Part]]:
-        """Everything in the subscription, by group in lower case: one list, however many nodes there are."""
-        found: dict[str, list[Part]] = {}
-        with speaking("listing what there is"):
+    def inventory(self) -> dict[str, list[GroupMember]]:
+        """Everything in the subscription, by group in lower case: one request, however many nodes there are."""
+        found: dict[str, list[GroupMember]] = {}
+        with speaking("listing resources"):
             for one in self._resources.resources.list(expand="provisioningState"):
                 found.setdefault(one.id.split("/")[4].lower(), []).append(_part(one))
         return found
 
-    def public_address(self, place: Place) -> str:
-        """Of the machine there; empty where it has none."""
+    def public_address(self, place: NodePlace) -> str:
+        """The public address of the VM; empty where it has none."""
         id = place.inside(self._account.subscription, "Microsoft.Network/publicIPAddresses")
-        if place.set:  # Azure gave it its name
+        if place.set:  # Azure chose the name
             own = [one for one in self.parts(place.group) if place.owns(one.name)]
             id = next((one.id for one in own if one.kind.lower().endswith("/publicipaddresses")), "")
         found = self.get(id, NETWORK) if id else None
         return str((found or {}).get("properties", {}).get("ipAddress") or "")
 
-    def run_command(self, place: Place, script: list[str]) -> str:
-        """Runs it as root, and returns when it has ended: what Azure says of it."""
+    def run_command(self, place: NodePlace, script: list[str]) -> str:
+        """Runs it as root and returns Azure's report when it has ended."""
         order = {"commandId": "RunShellScript", "script": script}
         with speaking(f"running a command in {_named(place)}"):
             asked = self._compute.virtual_machines.begin_run_command(
@@ -266,8 +279,8 @@ class Cloud(Clients):
         return str(made.value[0].message if made.value else "")
 
     def groups_with_role(self, role: str) -> list[str]:
-        """Groups in which this login has the role, by itself or as a member of a group of people."""
-        with speaking("looking for the group of this login"):
+        """Groups in which this login has the role, directly or through a group of users."""
+        with speaking("looking up the resource group of this login"):
             found = list(
                 self._authorization.role_assignments.list_for_subscription(filter=f"assignedTo('{self.me()}')")
             )
@@ -275,9 +288,21 @@ class Cloud(Clients):
         return sorted({scope.split("/")[4] for scope in scopes if len(scope.strip("/").split("/")) == 4})
 
     def skus(self, region: str) -> list[Mapping[str, Any]]:
-        with speaking(f"listing the sizes of {region}"):
+        with speaking(f"listing the VM sizes of {region}"):
             found = self._compute.resource_skus.list(filter=f"location eq '{region}'")
             return [one.as_dict() for one in found]
+
+    def usages(self, region: str) -> dict[str, tuple[int, int]]:
+        """By the name of the limit, in lower case: the current usage, and the limit."""
+        with speaking(f"checking the quotas in {region}"):
+            found = list(self._compute.usage.list(region))
+        return {str(one.name.value).lower(): (int(one.current_value), int(one.limit)) for one in found}
+
+    def address_usages(self, region: str) -> dict[str, tuple[int, int]]:
+        """The same of the network service. Its SDK is large, and nothing else here needs it."""
+        scope = f"/subscriptions/{self._account.subscription}/providers/Microsoft.Network/locations/{region}"
+        found = (self.get(f"{scope}/usages", NETWORK) or {}).get("value") or ()
+        return {str(one["name"]["value"]): (int(one["currentValue"]), int(one["limit"])) for one in found}
 
     def _read_clock(self, response: Any) -> None:
         if date := response.http_response.headers.get("Date"):
@@ -286,7 +311,7 @@ class Cloud(Clients):
 
 
 class _Failure(Exception):
-    """What a deployment says of its failure, in the shape of an error that an SDK raises."""
+    """The error of a failed deployment, in the shape of an SDK exception."""
 
     def __init__(self, error: Any) -> None:
         super().__init__(str(getattr(error, "message", "") or "it failed"))
@@ -295,7 +320,7 @@ class _Failure(Exception):
 
 @contextmanager
 def _once() -> Iterator[None]:
-    """A deployment whose answer was lost is asked for again by the SDK, and Azure says that it is under way."""
+    """The SDK repeats a deployment whose response was lost, and Azure reports that it is already running."""
     from azure.core.exceptions import HttpResponseError
 
     try:
@@ -306,21 +331,21 @@ def _once() -> Iterator[None]:
 
 
 def _text(value: Any) -> str:
-    """The SDKs give words that they know as members of an enum, and others as they came."""
+    """The SDKs return values that they know as enum members, and others as plain text."""
     return str(getattr(value, "value", value) or "")
 
 
-def _part(found: Any) -> Part:
-    return Part(found.id, found.type, found.name, found.tags or {}, _is_deleting(found))
+def _part(found: Any) -> GroupMember:
+    return GroupMember(found.id, found.type, found.name, found.tags or {}, _is_deleting(found))
 
 
 def _is_deleting(found: Any) -> bool:
     return _text(getattr(found, "provisioning_state", None)).lower() == "deleting"
 
 
-def _group(found: Any) -> Group:
+def _group(found: Any) -> ResourceGroup:
     deleting = _is_deleting(found.properties)
-    return Group(name=found.name, region=found.location, tags=found.tags or {}, deleting=deleting)
+    return ResourceGroup(name=found.name, region=found.location, tags=found.tags or {}, deleting=deleting)
 
 
 def _power(found: Any) -> str:
@@ -343,5 +368,5 @@ def _vm(found: Any, power: str) -> Vm:
     )
 
 
-def _named(place: Place) -> str:
+def _named(place: NodePlace) -> str:
     return place.name if place.shared else place.group

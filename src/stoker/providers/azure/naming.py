@@ -1,26 +1,27 @@
-"""What things of ours are called in Azure, and how they are known again: names and tags. Pure."""
+"""Names and tags of our resources in Azure, and how they are recognised. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 WORKSPACE, SERVER, KEY, LEASE = "stoker-workspace", "stoker-server", "stoker-node", "stoker-lease"
-MACHINE = "stoker-machine"  # the key that the machine was made for; the node on it may be a later one
+MACHINE = "stoker-machine"  # the key that the VM was created for; a later node may use it now
 FORM, SET = "stoker-form", "scale-set"  # of a node that Azure restores
+GANG = "stoker-gang"  # of a group that several nodes of one run share, with their network
 VM, DEPLOYMENT = "node", "stoker"  # in a group of its own
 _LABELS = {"run": "stoker-run", "owner": "stoker-owner"}
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
-_LONGEST = 256  # of a tag's value
+_LONGEST = 256  # characters of a tag's value
 _KEPT = re.compile(r"[^a-z0-9-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What the tags of a group, or of something in a shared one, say. Empty: nothing."""
+    """The tags of a group, or of a resource in a shared one. Empty: not set."""
 
     key: str
     machine: str
@@ -30,16 +31,17 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a node is: in a group of its own, or among others in a shared one. `name` is that of its machine, or of the
-    scale set that its machine is the only instance of, and all that belongs to it has a name that begins so."""
+class NodePlace:
+    """Where a node is: in its own group, or in a shared one. `name` is that of its VM, or of the scale set whose only
+    instance is its VM, and the prefix of the names of all its resources."""
 
     group: str
     name: str = VM
     deployment: str = DEPLOYMENT
     shared: bool = False
     set: bool = False
-    instance: str = ""  # the name of the machine, where Azure gave it one
+    instance: str = ""  # the name of the VM, where Azure chose it
+    gang: bool = False  # the group is that of its gang, with a network of theirs
 
     def group_id(self, subscription: str) -> str:
         return group_id(subscription, self.group)
@@ -50,7 +52,7 @@ class Place:
 
     @property
     def machine(self) -> str:
-        """What its VM is called now."""
+        """The current name of its VM."""
         return self.instance or self.name
 
     def vm_id(self, subscription: str) -> str:
@@ -60,11 +62,11 @@ class Place:
         return self.inside(subscription, "Microsoft.Compute/virtualMachineScaleSets")
 
     def node_id(self, subscription: str) -> str:
-        """What is deleted to remove the node from a shared group."""
+        """What to delete to remove the node from a shared group."""
         return self.set_id(subscription) if self.set else self.vm_id(subscription)
 
     def tagged_id(self, subscription: str) -> str:
-        """What carries the tags that change: the group that goes with the node, or else its machine or scale set."""
+        """The resource whose tags change: the node's own group, or else its VM or scale set."""
         return self.node_id(subscription) if self.shared else self.group_id(subscription)
 
     def owns(self, name: str) -> bool:
@@ -72,16 +74,25 @@ class Place:
         return not self.shared or name == self.name or name.startswith(f"{self.name}_")
 
 
-def shared_place(group: str, machine: str) -> Place:
-    """Of the machine that was made for this key. Azure allows 64 characters."""
+def shared_place(group: str, machine: str) -> NodePlace:
+    """Of the VM that was created for this key. Azure allows 64 characters."""
     name = f"stoker-{_KEPT.sub('-', machine.lower())}"
     if len(name) > 60 or machine != machine.lower() or _KEPT.search(machine):
         name = f"{name[:45]}-{hashlib.sha256(machine.encode()).hexdigest()[:12]}"
-    return Place(group, name, name, shared=True)
+    return NodePlace(group, name, name, shared=True)
+
+
+def gang_place(group: str, machine: str) -> NodePlace:
+    return replace(shared_place(group, machine), gang=True)
+
+
+def gang_group(workspace: str, gang: str, number: int) -> str:
+    """The name of a gang's group. While an earlier one is being deleted, the next nodes get another."""
+    return group_name(workspace, f"{gang}-gang" if number == 1 else f"{gang}-gang-{number}")
 
 
 def group_name(workspace: str, key: str) -> str:
-    """One group owns everything of a node, so that deleting it deletes all. At most 90 characters."""
+    """One group contains everything of a node, so that deleting it deletes all. At most 90 characters."""
     name = f"stoker-{_KEPT.sub('-', workspace.lower())}-{_KEPT.sub('-', key.lower())}"
     if len(name) <= 80 and key == key.lower() and not _KEPT.search(key):
         return name
@@ -93,7 +104,7 @@ def group_id(subscription: str, group: str) -> str:
 
 
 def tags(workspace: str, server: str, key: str, labels: Mapping[str, str]) -> dict[str, str]:
-    """What never changes while a node is there, and so may be on everything of it."""
+    """Tags that never change during the life of a node, and so may be on all of its resources."""
     named = {tag: labels.get(word, "")[:_LONGEST] for word, tag in _LABELS.items()}
     return {WORKSPACE: workspace, SERVER: server, KEY: key, MACHINE: key, **{k: v for k, v in named.items() if v}}
 
@@ -103,7 +114,7 @@ def lease_tag(until: datetime) -> dict[str, str]:
 
 
 def marks(found: Mapping[str, str] | None, workspace: str) -> Marks | None:
-    """None where the tags are not ours, or of another workspace."""
+    """None where the tags are not ours, or belong to another workspace."""
     if not found or found.get(WORKSPACE) != workspace or not found.get(KEY):
         return None
     key = found[KEY]
@@ -112,7 +123,7 @@ def marks(found: Mapping[str, str] | None, workspace: str) -> Marks | None:
 
 
 def _moment(text: str) -> datetime | None:
-    """None where nobody could have written it: a lease that cannot be read is none."""
+    """None where it is not a timestamp: a lease that cannot be parsed does not count."""
     try:
         return datetime.strptime(text, _FORM).replace(tzinfo=UTC)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What Azure's refusals mean, in words, with what to do about them: the one place that knows its error codes."""
+"""Translates Azure's errors into ours, with what to do: the one place that knows its error codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CAPACITY = {"AllocationFailed", "ZonalAllocationFailed", "OverconstrainedAlloca
 _CAPACITY |= {"OverconstrainedZonalAllocationRequest", "SpotAllocationFailed", "NotAvailableForSubscription"}
 _PRICE = {"SpotPriceGreaterThanProvidedMaxPrice"}
 _QUOTA = {"QuotaExceeded", "OperationNotAllowed"}
-# Of a subscription, beside vCPUs: every machine that Azure restores has an address, and every node a role.
+# Limits of a subscription besides vCPUs: every VM that Azure restores has an address, and every node a role.
 _COUNTS = {"PublicIPCountLimitReached", "StaticPublicIPCountLimitReached", "IPv4StandardSkuPublicIpCountLimitReached"}
 _COUNTS |= {"RoleAssignmentLimitExceeded", "ResourceGroupQuotaExceeded", "ResourceQuotaExceeded"}
 _RIGHTS = {"AuthorizationFailed", "LinkedAuthorizationFailed"}
@@ -32,10 +32,10 @@ _TOKEN = {"ExpiredAuthenticationToken", "InvalidAuthenticationToken", "Authentic
 _PLACE = {"LocationNotAvailableForResourceGroup", "LocationNotAvailableForResourceType", "NoRegisteredProviderFound"}
 _TAKEN = {"InvalidResourceGroupLocation"}
 _LOCKED = {"ScopeLocked"}
-_WRAPPERS = {"InvalidTemplateDeployment", "DeploymentFailed"}  # say nothing where there is something in them
+_WRAPPERS = {"InvalidTemplateDeployment", "DeploymentFailed"}  # ignored where they contain another error
 _POLICY = {"RequestDisallowedByPolicy"}
 _UNANSWERED = {"ServiceRequestError", "ServiceResponseError", "DecodeError", "ConnectTimeout"}  # and their kinds
-# Azure says it in two ways, an older and a newer one.
+# Azure has an older and a newer wording.
 _LIMIT = re.compile(
     r"(?:Current Limit|Maximum allowed): (\d+), (?:Current Usage|Current in use): (\d+), "
     r"Additional (?:Required|requested): (\d+)",
@@ -52,11 +52,11 @@ _DIRECTORY = re.compile(r"AADSTS(\d+)(?:: [^\r\n]*?(?=\s*Trace ID|\s*Correlation
 _ASSIGNMENT = re.compile(r'"policyAssignment":\s*\{"name":\s*"([^"]*)",\s*"id":\s*"([^"]*)"')
 _LONGEST_TEXT = 50_000  # of a message that is read as JSON
 _NAMESPACE = re.compile(r"namespace '([\w.]+)'")
-_OWN_GROUP = re.compile(r"/resourceGroups/stoker-.*", re.IGNORECASE)  # made for one node, and not there before
+_OWN_GROUP = re.compile(r"/resourceGroups/stoker-.*", re.IGNORECASE)  # created for one node
 
 
 def translated(error: Exception, doing: str) -> ProviderFailed:
-    """One of ours for one of the SDK's. `doing` begins the message: `starting ants-7`."""
+    """Our error for one of the SDK's. `doing` starts the message: `starting ants-7`."""
     named = dict(_causes(error))
     for codes, speak in _SPEAK:
         if found := next((code for code in named if code in codes), None):
@@ -65,26 +65,26 @@ def translated(error: Exception, doing: str) -> ProviderFailed:
     if kind in ("CredentialUnavailableError", "ClientAuthenticationError"):
         return _login(doing, error)
     if _UNANSWERED & {one.__name__ for one in type(error).__mro__}:
-        why = f"{doing}: Azure cannot be reached: {_first_line(error)}"
-        return ProviderUnavailable(why, hint="look at the network")
+        why = f"{doing}: Azure is unreachable: {_first_line(error)}"
+        return ProviderUnavailable(why, hint="check the network connection")
     code, message = next(iter(named.items()), (kind, _first_line(error)))
     status = int(getattr(error, "status_code", 0) or 0)
     if status in (408, 429) or status >= 500:
-        return ProviderUnavailable(f"{doing}: Azure asks to be left alone for a while: {code}: {message}")
+        return ProviderUnavailable(f"{doing}: Azure is throttling requests: {code}: {message}")
     return ProviderFailed(f"{doing}: {code}: {message}")
 
 
-# What the directory says of a login, by its number: in words, and what to do.
+# Login errors of the directory, by number: our message, and what to do.
 _LOGINS = {
     "7000215": ("the secret of the login is wrong", "put the right one into the `secret_file` of azure.json"),
     "7000222": (
         "the secret of the login has expired",
         "an administrator runs: az ad app credential reset --id CLIENT; put the new one into the `secret_file`",
     ),
-    "700016": ("the directory does not know this login", "name the right `client` and `tenant` in azure.json"),
-    "90002": ("there is no such directory", "name the right `tenant` in azure.json"),
+    "700016": ("the directory does not know this login", "set the right `client` and `tenant` in azure.json"),
+    "90002": ("unknown directory", "set the right `tenant` in azure.json"),
     **dict.fromkeys(("700082", "70043", "70008", "50173", "50132"), ("your login to Azure has expired", "az login")),
-    **dict.fromkeys(("50076", "50079"), ("Azure wants to know by a second sign that it is you", "az login")),
+    **dict.fromkeys(("50076", "50079"), ("Azure requires multi-factor authentication", "az login")),
 }
 
 
@@ -95,43 +95,43 @@ def _login(doing: str, error: Exception) -> ProviderFailed:
         words, hint = _LOGINS[number]
         return LoginFailed(f"{doing}: {words} ({found[0] if found else f'AADSTS{number}'})", hint=hint)
     if found or "failed to retrieve a token" not in str(error):
-        return LoginFailed(f"{doing}: the login to Azure does not work: {_first_line(error)}", hint="az login")
-    return LoginFailed(f"{doing}: nobody is logged in to Azure on this computer", hint="az login")
+        return LoginFailed(f"{doing}: the login to Azure failed: {_first_line(error)}", hint="az login")
+    return LoginFailed(f"{doing}: not logged in to Azure on this computer", hint="az login")
 
 
 def _expired(doing: str, message: str) -> ProviderFailed:
-    return LoginFailed(f"{doing}: your login to Azure has expired, or is not accepted: {message}", hint="az login")
+    return LoginFailed(f"{doing}: your login to Azure has expired or is not accepted: {message}", hint="az login")
 
 
 def _tenant(doing: str, message: str) -> ProviderFailed:
-    hint = "log in to the directory that it belongs to: az login --tenant TENANT"
+    hint = "log in to its directory: az login --tenant TENANT"
     return LoginFailed(f"{doing}: the subscription belongs to another directory: {message}", hint=hint)
 
 
 def _no_place(doing: str, message: str) -> ProviderFailed:
-    hint = "az account list-locations --output table shows those that there are"
-    return NotSetUp(f"{doing}: Azure has no such region for this: {message}", hint=hint)
+    hint = "az account list-locations --output table lists the regions"
+    return NotSetUp(f"{doing}: unavailable in this Azure region: {message}", hint=hint)
 
 
 def _taken(doing: str, message: str) -> ProviderFailed:
     return NameTaken(f"{doing}: the name is taken: {message}", hint=TAKEN_HINT)
 
 
-TAKEN_HINT = "look whose it is: az group show --name NAME; another workspace name in azure.json gives other names"
+TAKEN_HINT = "find its owner: az group show --name NAME; another workspace name in azure.json gives other names"
 
 
 def _capacity(doing: str, message: str) -> ProviderFailed:
     hint = "name other regions or sizes: stoker plan shows those that fit"
-    return NoCapacity(f"{doing}: Azure has no such machine there now: {message}", hint=hint)
+    return NoCapacity(f"{doing}: Azure has no capacity for this size now: {message}", hint=hint)
 
 
 def _price(doing: str, message: str) -> ProviderFailed:
     hint = "raise `spot.max_price`, name other sizes or regions, or allow on-demand: stoker plan shows prices"
-    return PriceTooHigh(f"{doing}: the spot price is above what the run may pay: {message}", hint=hint)
+    return PriceTooHigh(f"{doing}: the spot price is above the run's maximum: {message}", hint=hint)
 
 
 def _quota(doing: str, message: str) -> ProviderFailed:
-    """Azure says OperationNotAllowed of other things too; only with the figures is it about the quota."""
+    """Azure uses OperationNotAllowed for other errors too; it is about the quota only if it contains the figures."""
     limit, family = _LIMIT.search(message), _FAMILY.search(message)
     if not limit:
         return ProviderFailed(f"{doing}: {message}")
@@ -141,20 +141,20 @@ def _quota(doing: str, message: str) -> ProviderFailed:
     where, url = _WHERE.search(message), _REQUEST.search(message)
     region = where[1].strip() if where else ""
     usage = f"az vm list-usage --location {region} --output table" if region else "az vm list-usage"
-    figures = f"limit {most}, in use {used}, asked for {asked} more"
+    figures = f"limit {most}, in use {used}, requested {asked} more"
     return QuotaReached(
-        f"{doing}: the vCPU quota for {what}{f' in {region}' if region else ''} is used up: {figures}",
-        hint=f"see it with `{usage}`, release machines (`stoker cleanup`), or request more at "
+        f"{doing}: vCPU quota exceeded for {what}{f' in {region}' if region else ''}: {figures}",
+        hint=f"check it with `{usage}`, release VMs (`stoker cleanup`), or request more at "
         f"{url[1].rstrip('.') if url else _QUOTAS}",
     )
 
 
 def _count(doing: str, message: str) -> ProviderFailed:
-    """Another run's end makes room, so it is waited for."""
+    """The end of another run may free some, so the run waits."""
     return QuotaReached(
-        f"{doing}: a limit of the subscription is reached: {message}",
-        hint="release machines (`stoker cleanup`); `az network list-usages --location REGION` shows addresses, and "
-        f"more are requested at {_QUOTAS}",
+        f"{doing}: quota of the subscription exceeded: {message}",
+        hint="release VMs (`stoker cleanup`); `az network list-usages --location REGION` shows addresses; "
+        f"request more at {_QUOTAS}",
     )
 
 
@@ -168,23 +168,23 @@ def _rights(doing: str, message: str) -> ProviderFailed:
     scope = _OWN_GROUP.sub("", scope)
     role = "'User Access Administrator'" if action.startswith("Microsoft.Authorization/") else "Contributor"
     return NotAllowed(
-        f"{doing}: this login may not do {action}: it lacks the role {role}",
+        f"{doing}: this login may not perform {action}: it requires the role {role}",
         hint=f"an administrator runs: az role assignment create --role {role} --assignee {who} --scope {scope}",
     )
 
 
 def _template(doing: str, message: str) -> ProviderFailed:
-    """A deployment that lacks the right to one of its parts may be refused as a whole, in words of its own."""
+    """Azure may refuse the whole deployment, in other words, for lack of the right to one of its parts."""
     return _rights(doing, message) if _ACTION.search(message) else ProviderFailed(f"{doing}: {message}")
 
 
 def _locked(doing: str, message: str) -> ProviderFailed:
-    hint = "whoever put it there removes it: az lock list, then az lock delete; then: stoker cleanup"
-    return Locked(f"{doing}: somebody has locked it: {message}", hint=hint)
+    hint = "remove the lock: az lock list, then az lock delete; then: stoker cleanup"
+    return Locked(f"{doing}: the resource has a lock: {message}", hint=hint)
 
 
 def _policy(doing: str, message: str) -> ProviderFailed:
-    """Another size or region may be allowed, so the offer is closed and the next one tried."""
+    """Another size or region may be allowed, so this offer is closed and the next one tried."""
     found = _ASSIGNMENT.search(message)
     if not found:
         return ProviderFailed(f"{doing}: a policy of your organisation refuses it: {message}", hint=_POLICIES)
@@ -198,11 +198,11 @@ def _policy(doing: str, message: str) -> ProviderFailed:
     )
 
 
-_POLICIES = "az policy assignment list --output table shows them; name other regions or sizes in azure.json"
+_POLICIES = "az policy assignment list --output table lists them; name other regions or sizes in azure.json"
 
 
 def _disabled(doing: str, message: str) -> ProviderFailed:
-    return NotSetUp(f"{doing}: the subscription is disabled: {message}", hint="look at its billing: az account show")
+    return NotSetUp(f"{doing}: the subscription is disabled: {message}", hint="check its billing: az account show")
 
 
 def _unregistered(doing: str, message: str) -> ProviderFailed:
@@ -238,7 +238,7 @@ _SPEAK = (
 
 
 def _causes(error: Exception) -> Iterator[tuple[str, str]]:
-    """Codes and messages, the innermost first: a deployment that failed wraps the reason in its own words."""
+    """Codes and messages, the innermost first: a failed deployment wraps the cause in its own error."""
     found = list(_inner(getattr(error, "error", None)))
     told = [one for one in found if one[0] not in _WRAPPERS]
     yield from told or found
@@ -254,7 +254,7 @@ def _inner(found: Any) -> Iterator[tuple[str, str]]:
 
 
 def _wrapped(message: str) -> Iterator[tuple[str, str]]:
-    """A deployment may give the error of one of its parts as a text of JSON, under a code such as `Conflict`."""
+    """A deployment may report the error of one of its parts as JSON text, under a code such as `Conflict`."""
     if not message.lstrip().startswith("{") or len(message) > _LONGEST_TEXT:
         return
     try:

@@ -1,5 +1,6 @@
-"""The same provider over the twin of this computer: its account is the twin's own, and a twin that was killed is
-started again."""
+"""The same provider on the twin of this computer. The account is the twin's own, and a twin that was killed is
+restarted.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ from stoker.providers.azure.market.listed import listed
 from stoker.providers.azure.wire.recording import SWITCH
 
 NAME = "azure-twin"  # of its entry point
-WORKSPACE = "rehearsal"  # what somebody has in the same twin with an account of their own is not ours
+WORKSPACE = "rehearsal"  # resources of a user's own account in the same twin are not ours
 REGIONS = ("westeurope", "eastus")
 _START_S = 60.0
 
 
 class TwinProvider(AzureProvider):
-    """A twin that was told to end leaves no address, and stays down; one that was killed, or went down with its
-    computer, has left it behind."""
+    """A twin that was stopped leaves no address and stays down; one that was killed, or went down with its computer,
+    leaves it behind."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -41,10 +42,10 @@ class TwinProvider(AzureProvider):
 
     @property
     def features(self) -> Features:
-        return replace(super().features, look_every_s=1.0)  # the twin does not count requests
+        return replace(super().features, look_every_s=1.0)  # the twin has no rate limit
 
     def offers(self, need: Need) -> list[Offer]:
-        """While the twin is down: what the cloud that it stands for would take, which is what it says, too."""
+        """While the twin is down: the list prices of Azure, which the twin uses, too."""
         try:
             self._reach()
         except NotSetUp as error:
@@ -60,8 +61,7 @@ class TwinProvider(AzureProvider):
         super().start(request)
 
     def look(self) -> list[NodeSight]:
-        """Where the twin is down there is nothing: it switches its machines off, and those of one that was killed are
-        found again by the next."""
+        """Empty while the twin is down: its VMs are off, and a restarted twin finds those of one that was killed."""
         try:
             self._reach(for_machines=True)
         except ProviderFailed:
@@ -69,7 +69,7 @@ class TwinProvider(AzureProvider):
         return super().look()
 
     def stop(self, key: str) -> None:
-        """What is switched off with its twin is released when it is seen again."""
+        """A VM that is off with its twin is released when the twin is back."""
         try:
             self._reach(for_machines=True)
         except NotSetUp:
@@ -84,15 +84,14 @@ class TwinProvider(AzureProvider):
         return replace(twin_account(told), secret_file=str(secret), switch=str(self._home.root / SWITCH))
 
     def _reach(self, *, for_machines: bool = False) -> None:
-        """Raises NotSetUp where the twin is down and is to stay so. `for_machines`: it is started again only if it has
-        any."""
+        """Raises NotSetUp where the twin is down and should stay so. `for_machines`: restart it only if it has VMs."""
         with self._turn:
             told = self._address()
             if told is None:
                 raise NotSetUp("the twin is down", hint="stoker twin up")
             if not is_held(self._folder / "twin.alive"):
                 if for_machines and not self._has_machines():
-                    raise NotSetUp("the twin is down, and had no machines", hint="stoker twin up")
+                    raise NotSetUp("the twin is down and had no VMs", hint="stoker twin up")
                 told = self._bring_back()
             if told != self._told:
                 self._told = told
@@ -110,20 +109,20 @@ class TwinProvider(AzureProvider):
         return machines.is_dir() and any(entry.is_dir() for entry in machines.iterdir())
 
     def _bring_back(self) -> dict[str, Any]:
-        """By the command that a person would type."""
+        """By the command that a user would type."""
         words = ["env", f"STOKER_HOME={self._home.root}", sys.executable, "-m", "stoker.cli", "twin", "up"]
         try:
             done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_START_S)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise ProviderFailed(f"the twin cannot be started again: {error}", hint="stoker twin up") from error
+            raise ProviderFailed(f"could not restart the twin: {error}", hint="stoker twin up") from error
         told = self._address()
         if done.returncode or told is None:
-            raise ProviderFailed(f"the twin cannot be started again: {done.stderr.strip()}", hint="stoker twin up")
+            raise ProviderFailed(f"could not restart the twin: {done.stderr.strip()}", hint="stoker twin up")
         return told
 
 
 def twin_account(told: Mapping[str, Any]) -> Account:
-    """Of runs on a twin, by what it says of itself; its secret is not in it."""
+    """For runs on a twin, from what it reports of itself; without its secret."""
     return Account(
         subscription=told["subscription"],
         workspace=WORKSPACE,

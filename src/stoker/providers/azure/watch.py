@@ -1,4 +1,4 @@
-"""What is there of ours, as Azure sees it now, as sightings of nodes."""
+"""Our nodes as Azure reports them now."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from dataclasses import replace
 from datetime import timedelta
 
 from stoker.model.node.node import NodeSight, NodeState
-from stoker.providers.azure.account.grounds import Ground, Holding
-from stoker.providers.azure.cloud import Cloud, Part, Starting
+from stoker.providers.azure.account.grounds import Ground
+from stoker.providers.azure.account.holdings import Holding
+from stoker.providers.azure.cloud import AzureCloud, GroupMember, Starting
 from stoker.providers.azure.market.catalogue import Catalogue
-from stoker.providers.azure.naming import Place
+from stoker.providers.azure.naming import NodePlace
 
-SPARE = timedelta(seconds=300)  # for a machine whose lease is over to save and remove itself
-_INVENTORY_KEPT_S, _MISSED_S = 60.0, 5.0  # Azure counts requests; a group that is new is looked for sooner
-_APART_S = 0.1  # between questions about single nodes that are being made: Azure has no list of those
-_EVICTED = "Azure evicted the machine"
+SPARE = timedelta(seconds=300)  # for a VM to save and remove itself after its lease has ended
+_INVENTORY_KEPT_S, _MISSED_S = 60.0, 5.0  # Azure limits the request rate; a new group is looked up sooner
+_APART_S = 0.1  # between requests about single nodes that are being created: Azure has no list of those
+_EVICTED = "Azure evicted the VM"
 _GOING = ("deallocating", "deallocated", "stopping", "stopped")
 
 
-class Watch:
-    def __init__(self, cloud: Cloud, ground: Ground, catalogue: Catalogue, server: str) -> None:
+class NodeWatch:
+    def __init__(self, cloud: AzureCloud, ground: Ground, catalogue: Catalogue, server: str) -> None:
         self._cloud = cloud
         self._ground = ground
         self._catalogue = catalogue
         self._server = server
-        self._inventory: dict[str, tuple[str, ...]] = {}  # by group in lower case: what is in it
+        self._inventory: dict[str, tuple[str, ...]] = {}  # by group in lower case: its resources
         self._inventory_at = -_INVENTORY_KEPT_S
-        self._starting: dict[str, Starting | None] = {}  # by node key: machines that are being switched on again
-        self._ask_again: dict[str, float] = {}  # by node key: when to ask how its making goes, where it goes on
-        self.places: dict[str, Place] = {}  # by node key: where it was last seen
+        self._starting: dict[str, Starting | None] = {}  # by node key: VMs that are being restarted
+        self._ask_again: dict[str, float] = {}  # by node key: when to poll a deployment that is still running
+        self.places: dict[str, NodePlace] = {}  # by node key: where it was last seen
 
     def look(self) -> list[NodeSight]:
         found = self._ground.found()
@@ -39,7 +40,7 @@ class Watch:
         return [self._seen(one) for one in found]
 
     def expect(self, key: str, starting: Starting | None) -> None:
-        """The machine under this key is being switched on again; None: it is about to be."""
+        """The VM under this key is being restarted; None: it is about to be."""
         self._starting[key] = starting or self._starting.get(key)
 
     def forget(self, key: str) -> None:
@@ -51,7 +52,7 @@ class Watch:
         sight = self._sight(marks.key, one)
         return replace(
             sight,
-            reason=sight.reason or (f"it is {marks.owner}'s" if foreign and marks.owner else ""),
+            reason=sight.reason or (f"it belongs to {marks.owner}" if foreign and marks.owner else ""),
             resources=self._resources(one),
             usd_per_hour=self._catalogue.costs(one.vm),
             machine="" if marks.machine == marks.key else marks.machine,
@@ -64,9 +65,9 @@ class Watch:
         vm = one.vm
         if one.deleting:
             return NodeSight(key, NodeState.GONE, "it is being deleted", still=True)
-        if vm and vm.set and vm.deleting:  # by an eviction: nobody deletes an instance without its set
+        if vm and vm.set and vm.deleting:  # by an eviction: an instance is never deleted without its set
             return NodeSight(key, NodeState.GONE, _EVICTED, taken=True)
-        if vm is None or not vm.power:  # a machine that could not be allocated is there, and has no power state
+        if vm is None or not vm.power:  # a VM whose allocation failed exists, and has no power state
             return self._without_machine(key, one)
         if vm.power == "running":
             self._starting.pop(key, None)
@@ -80,11 +81,11 @@ class Watch:
         return NodeSight(key, NodeState.STARTING)
 
     def _started_again(self, key: str, starting: Starting | None) -> NodeSight:
-        """Azure shows a machine that it has no room for as it was before it was asked."""
+        """Azure shows a VM that it has no capacity for in its earlier state."""
         if starting and starting.done:
             if failure := starting.failure():
                 return NodeSight(key, NodeState.GONE, failure.message, failure.code, still=True, resumable=True)
-            self.forget(key)  # the next look tells: what this one listed may be older
+            self.forget(key)  # decided by the next look: this list may be older
         return NodeSight(key, NodeState.STARTING)
 
     def _without_machine(self, key: str, one: Holding) -> NodeSight:
@@ -93,10 +94,10 @@ class Watch:
             return NodeSight(key, NodeState.STARTING)
         made = self._cloud.deployed(place)
         if made is None or not made.begun:
-            begun = not place.shared  # by a group that waits for its machine; in a shared one this is a remainder
-            return NodeSight(key, NodeState.GONE, "its machine was never asked for", still=True, unfinished=begun)
+            begun = not place.shared  # an own group waits for its VM; in a shared one this is a remainder
+            return NodeSight(key, NodeState.GONE, "its VM was never requested", still=True, unfinished=begun)
         if made.failure:
-            # A plain machine is made instead when it is asked for once more.
+            # A repeated request creates a plain VM instead.
             again = made.set_refused
             code = "" if again else made.failure.code
             return NodeSight(key, NodeState.GONE, made.failure.message, code, still=True, unfinished=again)
@@ -104,7 +105,7 @@ class Watch:
             self._ask_again[key] = time.monotonic() + _APART_S * len(self._ask_again)
             return NodeSight(key, NodeState.STARTING)
         self._ask_again.pop(key, None)
-        # As long as its set is there, Azure may restore it.
+        # While its scale set exists, Azure may restore it.
         return NodeSight(key, NodeState.GONE, _EVICTED, taken=True, still=not place.set)
 
     def _resources(self, one: Holding) -> tuple[str, ...]:
@@ -118,6 +119,6 @@ class Watch:
         return self._inventory.get(group, ())
 
 
-def _listed(parts: Iterable[Part]) -> tuple[str, ...]:
+def _listed(parts: Iterable[GroupMember]) -> tuple[str, ...]:
     """Each as `kind/name`."""
     return tuple(sorted(f"{one.kind.split('/', 1)[1]}/{one.name}" for one in parts))

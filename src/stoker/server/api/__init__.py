@@ -1,1 +1,1 @@
-"""The HTTP API: one file per noun. It reads, it submits wishes, and it never decides."""
+"""The HTTP API: one file per noun. It reads, it records wishes, and it never decides."""

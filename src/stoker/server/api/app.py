@@ -1,4 +1,4 @@
-"""The application: its routes, the door before them, and the document that describes them."""
+"""The application: its routes, the checks before them, and the document that describes them."""
 
 from __future__ import annotations
 
@@ -13,45 +13,14 @@ from fastapi import Depends, FastAPI, Request
 from stoker import __version__
 from stoker.errors import BadInput
 from stoker.model.job.fields import shown
-from stoker.server.api import (
-    budgets,
-    checkpoints,
-    datasets,
-    health,
-    housekeeping,
-    left,
-    logs,
-    metrics,
-    money,
-    outputs,
-    places,
-    runs,
-    snapshots,
-    stores,
-    visits,
-)
-from stoker.server.api.door import OPEN, Door
-from stoker.server.api.failure import SHAPE, handle_errors
-from stoker.server.api.shape import COMPONENTS, fails
+from stoker.server.api import datasets, health, housekeeping, money, nodes, snapshots, stores
+from stoker.server.api.http.door import OPEN, ApiDoor
+from stoker.server.api.http.failure import SHAPE, handle_errors
+from stoker.server.api.http.shape import COMPONENTS, fails
+from stoker.server.api.runs import logs, metrics, results, runs, visits
 from stoker.server.service import Service
 
-_NOUNS = (
-    health,
-    snapshots,
-    runs,
-    logs,
-    metrics,
-    outputs,
-    places,
-    checkpoints,
-    datasets,
-    stores,
-    left,
-    visits,
-    money,
-    budgets,
-    housekeeping,
-)
+_NOUNS = (health, snapshots, runs, logs, metrics, results, visits, datasets, stores, nodes, money, housekeeping)
 
 
 def build(service: Service) -> FastAPI:
@@ -80,7 +49,7 @@ def build(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.asked_at = time.monotonic()
-    app.add_middleware(Door, token=service.token)
+    app.add_middleware(ApiDoor, token=service.token)
     handle_errors(app)
     for noun in _NOUNS:
         app.include_router(noun.router, prefix="/v1")
@@ -89,7 +58,7 @@ def build(service: Service) -> FastAPI:
 
 class _Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """With the shapes that routes refer to, and the token that every call but one asks for."""
+        """With the schemas that routes refer to, and the token that every call except one requires."""
         if self.openapi_schema is None:
             document = super().openapi()
             parts = document.setdefault("components", {})
@@ -102,7 +71,7 @@ class _Api(FastAPI):
 
 
 async def _check_texts(request: Request) -> None:
-    """Neither a path nor a query holds what no name has, NUL and its kind. A misspelt parameter is not passed over."""
+    """Paths and queries contain no control characters. An unknown parameter is not ignored."""
     for name, value in (*request.path_params.items(), *request.query_params.multi_items()):
         if any(one < " " and one not in "\t\r\n" for one in f"{name}{value}"):
             raise BadInput(f"{shown(name)}: found {shown(value)}, expected text without control characters")

@@ -1,4 +1,4 @@
-"""Datasets: register, list, show and remove versions. Their content goes straight to the store, not through here."""
+"""Datasets: register, list, show and remove versions. Content goes directly to the store, not through the server."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from stoker.model.dataset import DatasetVersion
-from stoker.server.api.reading import Bounds, check_json, read_bytes
-from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
+from stoker.server.api.http.reading import Bounds, check_json, read_bytes
+from stoker.server.api.http.shape import OUTSIDE, answer, gives, service_of, takes
 from stoker.server.data.datasets import DatasetStart, refused_while_used
 from stoker.server.data.removal import Removed
 from stoker.server.rounds.outside import call, call_briefly
 
 router = APIRouter(tags=["datasets"])
 _MANIFEST = Bounds(1 << 30, 40_000_000)  # about ten million files
-_PATIENCE_S = 20.0  # for content to be removed; after that it goes on by itself
+_PATIENCE_S = 20.0  # for content to be removed; after that it continues in the background
 
 
 _VERSIONS = {"versions": tuple[DatasetVersion, ...]}
@@ -29,7 +29,7 @@ async def page(request: Request) -> Response:
 
 @router.get("/datasets/{ref}", responses=gives(DatasetVersion, 404))
 async def show(request: Request, ref: str) -> Response:
-    """The version that `name`, `name@3` or `name@<hash>` means."""
+    """The version that `name`, `name@3` or `name@<hash>` refers to."""
     return answer(await call(service_of(request).datasets.resolve, ref))
 
 
@@ -56,7 +56,7 @@ async def runs(request: Request, ref: str) -> Response:
 
 @router.get("/datasets/{name}/start", responses=gives(DatasetStart, 404, *OUTSIDE))
 async def start(request: Request, name: str, store: str = "") -> Response:
-    """What to know before content is sent: the store it goes to, the newest version, and a mark to register with."""
+    """What to know before an upload: the store, the newest version, and a mark to register with."""
     return answer(await call(service_of(request).datasets.start, name, store))
 
 
@@ -75,7 +75,7 @@ async def register(
     licence: str = Query("", max_length=200),
     person: str = "",
 ) -> Response:
-    """Takes a manifest, once everything it names is in the store. The same files again give the same version."""
+    """Accepts a manifest, once all its content is in the store. The same files again give the same version."""
     service = service_of(request)
     data = await read_bytes(request, _MANIFEST.size_bytes)
     await call(check_json, data, _MANIFEST)
@@ -89,8 +89,8 @@ _REMOVED = {"versions": tuple[DatasetVersion, ...], "finished": bool, "files": i
 
 @router.delete("/datasets/{ref}", responses=gives(_REMOVED, 404, *OUTSIDE))
 async def remove(request: Request, ref: str, force: bool = False) -> Response:
-    """A version, or all of them where only a name is given, and the content that no other version names. With
-    `finished` false, content is still being removed."""
+    """A version, or all of them if only a name is given, and the content that no other version uses. With `finished`
+    false, content is still being removed."""
     service = service_of(request)
     one = await call(service.datasets.resolve, ref)
     versions = [one] if "@" in ref else await call(service.datasets.versions, ref)

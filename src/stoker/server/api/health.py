@@ -1,4 +1,4 @@
-"""The server itself: is it there, and please stop."""
+"""The server itself: its status, and its stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from stoker import __version__
 from stoker.errors import Conflict
 from stoker.model.workspace.home import LEAST_NONCE, MOST_NONCE, proof
-from stoker.server.api.shape import answer, gives, service_of
+from stoker.server.api.http.shape import answer, gives, service_of
 from stoker.server.records import recorder
 from stoker.server.rounds.outside import call
 from stoker.server.stores import accesses
@@ -34,7 +34,7 @@ _HEALTH = {
 async def show_proof(
     request: Request, nonce: Annotated[str, Query(min_length=LEAST_NONCE, max_length=MOST_NONCE, pattern="^[0-9a-f]+$")]
 ) -> Response:
-    """That this server knows the token, for a client that will not send it to anybody else. Needs no token."""
+    """Proof that this server knows the token, for a client that sends it to no other. Requires no token."""
     return answer({"proof": proof(service_of(request).token, nonce)})
 
 
@@ -54,11 +54,11 @@ async def health(request: Request) -> Response:
 
 @router.post("/credentials/forget", responses=gives({"forgotten": int}, 409))
 async def forget_credentials(request: Request) -> Response:
-    """Every credential that this server keeps, for whoever removes Stoker from this computer: also those in the
-    system's keyring, where nobody would find them later. Refused while a run is under way."""
+    """Removes every credential of this server, for the uninstallation: also those in the system's keyring, where they
+    would be hard to find later. Refused while a run is active."""
     service = service_of(request)
     if open_runs := [run.name for run in service.ledger.open if not run.state.ended]:
-        raise Conflict(f"`{open_runs[0]}` is under way", hint=f"end it first: `stoker cancel {open_runs[0]}`")
+        raise Conflict(f"`{open_runs[0]}` is active", hint=f"cancel it first: `stoker cancel {open_runs[0]}`")
     names = [recorder.NAME, accesses.SEAL, *(f"store {store.name}" for store in service.stores.all)]
     for name in names:
         await call(service.keychain.forget, name)
@@ -67,6 +67,6 @@ async def forget_credentials(request: Request) -> Response:
 
 @router.post("/stop", responses=gives({"stopping": bool}))
 async def stop() -> Response:
-    """The server ends once this answer is out; agents go on, and the next server catches up."""
+    """The server ends after this response; agents continue, and the next server catches up."""
     os.kill(os.getpid(), signal.SIGTERM)
     return answer({"stopping": True})

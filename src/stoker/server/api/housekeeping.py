@@ -1,4 +1,4 @@
-"""What runs take up, which of them are too old, and removing several at once."""
+"""The sizes of runs, which of them are too old, and deleting several at once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fastapi import APIRouter, Request, Response
 from stoker.errors import BadInput
 from stoker.model.run.pruning import PruneRule, Sizes, Spared
 from stoker.model.run.run import Run
-from stoker.server.api.reading import body
-from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
+from stoker.server.api.http.reading import body
+from stoker.server.api.http.shape import OUTSIDE, answer, gives, service_of, takes
 from stoker.server.rounds.outside import call
 
 router = APIRouter(tags=["housekeeping"])
@@ -28,7 +28,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """`rule` is followed from now on; null: none is."""
+    """`rule` applies from now on; null: none does."""
 
     rule: PruneRule | None = None
 
@@ -39,8 +39,8 @@ _PRUNABLE = {"runs": tuple[Run, ...], "spared": tuple[Spared, ...]}
 
 @router.post("/removals", openapi_extra=takes(Named), responses=gives(_REMOVED, 404, *OUTSIDE))
 async def remove(request: Request) -> Response:
-    """Removes ended runs, all of them or none. `pending` names those of which something is still in a store, and why:
-    the server goes on trying."""
+    """Deletes ended runs, all of them or none. `pending` names those with files still in a store, and why: the server
+    keeps trying."""
     named = _checked(await body(request, Named))
     pending = await service_of(request).removals.remove(named)
     return answer({"removed": named, "pending": pending})
@@ -48,7 +48,7 @@ async def remove(request: Request) -> Response:
 
 @router.post("/sizes", openapi_extra=takes(Named), responses=gives(Sizes, 404, *OUTSIDE))
 async def sizes(request: Request) -> Response:
-    """What these runs take up in their stores and on the server's computer. Changes nothing."""
+    """The size of these runs in their stores and on the server's computer. Changes nothing."""
     service = service_of(request)
     runs = [await service.ledger.find(name) for name in _checked(await body(request, Named))]
     return answer(await call(service.weighing.weigh, runs))
@@ -56,20 +56,20 @@ async def sizes(request: Request) -> Response:
 
 @router.post("/prunable", openapi_extra=takes(PruneRule), responses=gives(_PRUNABLE))
 async def prunable(request: Request) -> Response:
-    """Which runs would go by this rule, and which stay although they are old. Removes nothing."""
+    """Which runs this rule would delete, and which stay although they are old. Deletes nothing."""
     gone, spared = await service_of(request).housekeeping.prunable(_sensible(await body(request, PruneRule)))
     return answer({"runs": gone, "spared": spared})
 
 
 @router.get("/prune-rule", responses=gives({"rule": PruneRule | None}))
 async def show_rule(request: Request) -> Response:
-    """The rule by which the server removes old runs by itself; null: none."""
+    """The rule by which the server deletes old runs every day; null: none."""
     return answer({"rule": await call(lambda: service_of(request).housekeeping.rule)})
 
 
 @router.post("/prune-rule", openapi_extra=takes(RuleChange), responses=gives({"rule": PruneRule | None}))
 async def set_rule(request: Request) -> Response:
-    """Sets that rule, or takes it away."""
+    """Sets that rule, or removes it."""
     rule = (await body(request, RuleChange)).rule
     await call(service_of(request).housekeeping.keep_rule, _sensible(rule) if rule else None)
     return answer({"rule": rule})

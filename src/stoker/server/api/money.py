@@ -1,28 +1,32 @@
-"""Money: what a job would cost, what runs have cost, and where that went."""
+"""Money: what a job would cost, what runs have cost, and what may be spent."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal, InvalidOperation
 
 from fastapi import APIRouter, Query, Request, Response
 
+from stoker.engine.money import fuse, meter
 from stoker.engine.money.costing import costs
 from stoker.engine.money.forecast import forecast
+from stoker.engine.money.limits import period, used
 from stoker.engine.money.receipt import receipt
 from stoker.engine.offers.market import needs
 from stoker.errors import BadInput, NotFound, StokerError
 from stoker.model import wire
+from stoker.model.job.fields import Money, Problems
 from stoker.model.job.job import Job
 from stoker.model.node.node import NodeState
 from stoker.model.run.forecast import Forecast
-from stoker.model.run.money import By, Costs
+from stoker.model.run.money import BudgetState, By, Costs, Limit, LimitState, Period
 from stoker.model.run.receipt import Receipt
 from stoker.model.run.run import Attempt, Run
 from stoker.server.admission import admit
-from stoker.server.api.metrics import last_step
-from stoker.server.api.reading import body
-from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
+from stoker.server.api.http.reading import body
+from stoker.server.api.http.shape import OUTSIDE, answer, gives, service_of, takes
+from stoker.server.api.runs.metrics import last_step
 from stoker.server.rounds.outside import call
 from stoker.server.service import Service
 
@@ -33,18 +37,18 @@ _EARLIER = 20  # runs that a forecast looks back to
 @dataclass(frozen=True, slots=True)
 class ForecastRequest:
     job: Job
-    currency: str = "USD"  # in which prices are quoted besides
-    hours: float | None = None  # of work, where no earlier run has to tell; None: they do
-    both: bool = False  # spot and on demand, unless the job rules spot out
+    currency: str = "USD"  # additional currency for prices
+    hours: float | None = None  # of work; None: estimated from earlier runs
+    both: bool = False  # spot and on demand, unless the job excludes spot
 
 
 @router.post("/forecast", openapi_extra=takes(ForecastRequest), responses=gives(Forecast, 404, *OUTSIDE))
 async def expect(request: Request) -> Response:
-    """Every offer that fits the job, and what to expect of it. Spends and changes nothing."""
+    """Every offer that fits the job, and what to expect of it. Costs and changes nothing."""
     service = service_of(request)
     asked = await body(request, ForecastRequest)
     if not (asked.currency.isascii() and asked.currency.isalpha() and len(asked.currency) == 3):
-        raise BadInput(f"`{asked.currency}` is no currency", hint="use a code such as EUR or GBP")
+        raise BadInput(f"unknown currency `{asked.currency}`", hint="use a code such as EUR or GBP")
     admit(asked.job, service.providers, data_follows=True)
     provider = service.providers[asked.job.on]
     kinds = needs(asked.job)
@@ -65,16 +69,16 @@ async def spending(
     experiment: str = "",
     zone_min: int = Query(0, ge=-1440, le=1440),
 ) -> Response:
-    """What runs have cost. `since` is a time with its zone; `zone_min` says where the day begins, in minutes east of
+    """What runs have cost. `since` is a time with its zone; `zone_min` is the time zone of days, in minutes east of
     Greenwich."""
     if by not in set(By):
-        raise BadInput(f"costs cannot be shown by `{by}`", hint=", ".join(By))
+        raise BadInput(f"costs cannot be grouped by `{by}`", hint=", ".join(By))
     service = service_of(request)
     runs = await call(service.database.paid_runs)
     if experiment:
         runs = [run for run in runs if run.experiment == experiment]
         if not runs and not await call(service.database.page, 1, "", experiment, ""):
-            raise NotFound(f"there is no experiment `{experiment}`", hint="see all with `stoker ps -a`")
+            raise NotFound(f"experiment `{experiment}` not found", hint="list all runs with `stoker ps -a`")
     zone = timezone(timedelta(minutes=zone_min))
     now = service.clock.now()
     return answer(costs(runs, By(by), now, since=_moment(since), zone=zone))
@@ -82,8 +86,8 @@ async def spending(
 
 @router.get("/runs/{name}/receipt", responses=gives(Receipt, 404, *OUTSIDE))
 async def of_run(request: Request, name: str, look: bool = False) -> Response:
-    """Where the money and the time of a run went, so far where it goes on. With `look` its provider is asked what is
-    there of it now."""
+    """How a run spent its money and time, so far if it is active. With `look` its provider is asked for its existing
+    resources."""
     service = service_of(request)
     run = await service.ledger.find(name)
     told = await call(_with_last_steps, service, await service.reconciler.live(run))
@@ -92,7 +96,7 @@ async def of_run(request: Request, name: str, look: bool = False) -> Response:
 
 
 def _with_last_steps(service: Service, run: Run) -> Run:
-    """A node that went without a last word has done more steps than its last report tells: they are in the store."""
+    """A node without a final report has done more steps than its last report says: they are in the store."""
     return replace(run, attempts=tuple(_with_last_step(service, run, attempt) for attempt in run.attempts))
 
 
@@ -101,14 +105,14 @@ def _with_last_step(service: Service, run: Run, attempt: Attempt) -> Attempt:
         return attempt
     try:
         step = last_step(service.stores.of(run), run.id, attempt.number, service.clock.now())
-    except StokerError:  # then what was reported has to do
+    except StokerError:  # then the report has to suffice
         return attempt
     known = [one for one in (attempt.effort.step, step) if one is not None]
     return replace(attempt, effort=replace(attempt.effort, step=max(known, default=None)))
 
 
 async def _left(service: Service, run: Run) -> tuple[str, ...] | None:
-    """None where nobody can be asked."""
+    """None if no provider can be queried."""
     provider = service.providers.get(run.job.on)
     if provider is None:
         return None
@@ -127,9 +131,87 @@ def _moment(text: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:
-            moment = moment.astimezone(UTC)  # which the first and the last days of the calendar do not have
+            moment = moment.astimezone(UTC)  # fails on the first and last days of the calendar
     except (ValueError, OverflowError):
         raise BadInput(f"since: found `{text}`, expected a time such as 2026-01-31T14:00:00+00:00") from None
     if moment.tzinfo is None:
-        raise BadInput(f"since: `{text}` names no time zone", hint="add +00:00")
+        raise BadInput(f"since: `{text}` has no time zone", hint="add +00:00")
     return moment
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRequest:
+    usd: str | None = None  # null: no budget
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRequest:
+    period: Period
+    usd: str
+    person: str = ""  # empty: everybody together
+
+
+_LIMITS = {"limits": tuple[LimitState, ...]}
+
+
+@router.post("/runs/{name}/budget", openapi_extra=takes(BudgetRequest), responses=gives(Run, 404, 409))
+async def set_budget(request: Request, name: str) -> Response:
+    """The most that the run may cost in total. A paused run resumes if that is enough; one that has cost more
+    pauses."""
+    service = service_of(request)
+    asked = await body(request, BudgetRequest)
+    usd = None if asked.usd is None else _amount(asked.usd)
+    now = service.clock.now()
+    run = await service.ledger.change(name, lambda seen: fuse.set_budget(seen, usd, now))
+    service.reconciler.wake()
+    return answer(run)
+
+
+@router.get("/runs/{name}/budget", responses=gives(BudgetState, 404))
+async def budget(request: Request, name: str) -> Response:
+    """What the run may cost, what it has cost so far, and what is reserved to stop it in time."""
+    service = service_of(request)
+    run = await service.ledger.find(name)
+    spent = meter.spent(run, service.clock.now())
+    return answer(BudgetState(run.budget, spent, meter.rate(run), fuse.reserve(run)))
+
+
+@router.get("/limits", responses=gives(_LIMITS))
+async def limits(request: Request) -> Response:
+    """Every limit, with what is used of it in the current period."""
+    service = service_of(request)
+    return answer({"limits": await call(_states, service)})
+
+
+@router.post("/limits", openapi_extra=takes(LimitRequest), responses=gives(_LIMITS))
+async def set_limit(request: Request) -> Response:
+    """Adds a limit, or replaces the one of the same person and period."""
+    service = service_of(request)
+    asked = await body(request, LimitRequest)
+    await call(service.limits.save, Limit(asked.period, _amount(asked.usd), asked.person.strip()))
+    return answer({"limits": await call(_states, service)})
+
+
+@router.delete("/limits/{of}", responses=gives(_LIMITS, 404))
+async def remove_limit(request: Request, of: Period, person: str = "") -> Response:
+    service = service_of(request)
+    if not await call(service.limits.remove, of, person):
+        whose = f"`{person}`" if person else "everybody together"
+        raise NotFound(f"no limit per {of} for {whose}", hint="list them with `stoker admin limit`")
+    return answer({"limits": await call(_states, service)})
+
+
+def _states(service: Service) -> list[LimitState]:
+    now, runs = service.clock.now(), service.ledger.open
+    current = service.limits.current(now)
+    return [
+        LimitState(limit, used(limit, runs, current.past, now), period(limit.period, now)[1]) for limit in current.given
+    ]
+
+
+def _amount(text: str) -> Decimal:
+    try:
+        return Money().read(text, "usd")
+    except (Problems, InvalidOperation):
+        hint = "a shell reads `$5` as a name: write 5, or '$5'"
+        raise BadInput(f"invalid amount `{text}`: expected dollars, such as 5 or 0.50", hint=hint) from None

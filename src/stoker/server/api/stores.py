@@ -1,4 +1,4 @@
-"""Stores: add, list, try, choose and forget them; and a part of one for a client."""
+"""Stores: add, list, test, choose and remove them; and access to a part of one for a client."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fastapi import APIRouter, Request, Response
 
 from stoker.errors import Conflict
 from stoker.model.workspace.store import KnownStore, StoreFinding, works
-from stoker.server.api.reading import body
-from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
+from stoker.server.api.http.reading import body
+from stoker.server.api.http.shape import OUTSIDE, answer, gives, service_of, takes
 from stoker.server.rounds.outside import call
 from stoker.server.service import Service
 from stoker.stores.credential import Credential
@@ -22,16 +22,16 @@ router = APIRouter(tags=["stores"])
 
 @dataclass(frozen=True, slots=True)
 class NewStore:
-    """`credential` is its kind, and `values` what that kind has: these go to the keychain and nowhere else."""
+    """`credential` is its kind, and `values` the fields of that kind: these go only to the keychain."""
 
     name: str
     url: str
     credential: str = "none"
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
     check: bool = True  # add it only if it works
-    use: bool = False  # keep new runs there
-    moved_from: str = ""  # the URL that the store of this name has had until now
-    shared: bool | None = None  # nodes elsewhere may be given a credential that cannot be split; null: as it was
+    use: bool = False  # use it for new runs
+    moved_from: str = ""  # the previous URL of the store with this name
+    shared: bool | None = None  # remote nodes may get a credential that cannot be restricted; null: unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ _ACCESS = {"access": str, "expires_at": float}
 
 @router.get("/stores", responses=gives({"stores": tuple[KnownStore, ...]}))
 async def listing(request: Request) -> Response:
-    """The folder first, then those that were added, by name. `workspace` is true for the one of new runs."""
+    """The folder first, then the others by name. `workspace` is true for the store of new runs."""
     return answer({"stores": service_of(request).stores.all})
 
 
 @router.post("/stores", openapi_extra=takes(NewStore), responses=gives(_ADDED, 404, *OUTSIDE))
 async def add(request: Request) -> Response:
-    """`store` is null where it does not work, and then nothing was kept; `findings` say why."""
+    """`store` is null if the test failed, and then nothing was saved; `findings` say why."""
     service = service_of(request)
     given = await body(request, NewStore)
     credential = Credential(given.credential, dict(given.values))
@@ -78,7 +78,7 @@ async def add(request: Request) -> Response:
 
 @router.post("/stores/{name}/check", responses=gives(_CHECKED, 404, *OUTSIDE))
 async def check(request: Request, name: str) -> Response:
-    """Tries it for everything Stoker asks of a store. Leaves nothing behind."""
+    """Tests everything that Stoker needs from a store. Leaves nothing behind."""
     service = service_of(request)
     from stoker.server.stores.check import try_known  # as above
 
@@ -88,13 +88,13 @@ async def check(request: Request, name: str) -> Response:
 
 @router.post("/stores/{name}/use", responses=gives(KnownStore, 404))
 async def use(request: Request, name: str) -> Response:
-    """New runs are kept there from now on. Those that exist stay where they are."""
+    """New runs are stored there from now on. Existing runs stay where they are."""
     return answer(await call(service_of(request).stores.use, name))
 
 
 @router.delete("/stores/{name}", responses=gives({"removed": str}, 404, 409))
 async def remove(request: Request, name: str) -> Response:
-    """Forgets the store and its credential. Nothing in it is touched."""
+    """Removes the store and its credential. Its content is not touched."""
     service = service_of(request)
     service.stores.named(name)
     await _check_unused(service, name)
@@ -104,7 +104,7 @@ async def remove(request: Request, name: str) -> Response:
 
 @router.post("/stores/{name}/access", openapi_extra=takes(AccessRequest), responses=gives(_ACCESS, 404, *OUTSIDE))
 async def access(request: Request, name: str) -> Response:
-    """A part of the store, for a while: `access` is what `stoker.stores.access.Access` reads."""
+    """Temporary access to a part of the store: `access` is what `stoker.stores.access.Access` reads."""
     service = service_of(request)
     asked = await body(request, AccessRequest)
     given = await call(service.accesses.for_client, name, list(asked.reads), list(asked.writes))
@@ -112,16 +112,17 @@ async def access(request: Request, name: str) -> Response:
 
 
 async def _check_unused(service: Service, name: str) -> None:
-    """Whoever forgets a store forgets how to reach what is in it."""
+    """A store that is removed makes its content unreachable."""
     runs = await call(service.database.runs_in, name)
     if runs:
         what = f"the run `{runs[0]}` is" if len(runs) == 1 else f"{len(runs)} runs, such as `{runs[0]}`, are"
-        raise Conflict(f"{what} kept in `{name}`", hint=f"remove what is no longer needed: `stoker rm {runs[0]}`")
+        raise Conflict(f"{what} stored in `{name}`", hint=f"delete runs that you no longer need: `stoker rm {runs[0]}`")
     if removed := [one.name for one in await call(service.database.removals) if one.store == name]:
-        why = "something of it is still there, and is being removed"
-        raise Conflict(f"the run `{removed[0]}` was kept in `{name}`: {why}", hint="try again in a minute")
+        why = "its files are still being deleted"
+        raise Conflict(f"the run `{removed[0]}` was stored in `{name}`: {why}", hint="retry in a minute")
     datasets = [version.name for version in await call(service.datasets.in_store, name)]
     if datasets:
         raise Conflict(
-            f"the dataset `{datasets[0]}` is kept in `{name}`", hint=f"remove it first: `stoker data rm {datasets[0]}`"
+            f"the dataset `{datasets[0]}` is stored in `{name}`",
+            hint=f"delete it first: `stoker data rm {datasets[0]}`",
         )

@@ -1,1 +1,1 @@
-"""The code of runs, and what it needs: stored once, removed when nobody uses it."""
+"""The code of runs, and what it needs: stored once, deleted when unused."""

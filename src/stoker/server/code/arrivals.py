@@ -1,4 +1,4 @@
-"""Code that a submission is about to use: whoever removes unused code leaves it alone."""
+"""Code that a submission is about to use, which the removal of unused code must skip."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from stoker.model.workspace.store import FOLDER
 Files = frozenset[str]
 NONE: Files = frozenset()
 
-PATIENCE_S = 3600.0  # a submission that has not arrived by then is given up
-WAIT_S = 25.0  # for a removal, in each of two stores: sooner than whoever asked hangs up, and nobody would end it
+PATIENCE_S = 3600.0  # after which a submission that has not arrived is given up
+WAIT_S = 25.0  # for a removal, in each of two stores: shorter than the client's time-out
 
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """Snapshots that are about to be used, and files that are being sent for them."""
+    """Snapshots that are about to be used, and files that are being uploaded for them."""
 
     snapshots: frozenset[str]
     files: Files
 
 
 class Arrivals:
-    """A submission looks at what the store has, and its run names the code only later. Between the two, nothing of it
-    may be removed. Whoever begins waits while a removal in that store is under way, and is seen by the next one.
+    """A submission checks what the store has, and its run refers to the code only later. In between, none of it may be
+    deleted. A submission waits for a running removal in that store, and the next removal sees it.
 
-    It lives in memory: a submission that a restart of the server cuts in two is told that code is missing, and sends it
-    again. Called from several threads."""
+    It is kept in memory: after a restart of the server, a submission in progress gets the error that code is missing,
+    and uploads it again. Called from several threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, wait_s: float = WAIT_S) -> None:
         self._clock = clock
         self._wait_s = wait_s
-        self._expected: dict[str, tuple[float, Files]] = {}  # snapshot to the end of patience, and its files
+        self._expected: dict[str, tuple[float, Files]] = {}  # by snapshot: when it expires, and its files
         self._using: Counter[tuple[str, Files]] = Counter()
         self._facts = threading.Lock()
-        self._removing: dict[str, Any] = {}  # by store: a lock that one thread may take twice
+        self._removing: dict[str, Any] = {}  # by store: a reentrant lock
 
     @contextmanager
     def using(self, store: str, snapshot: str, files: Files = NONE) -> Iterator[None]:
-        """Nothing of it is removed meanwhile. May wait for a removal before it begins."""
+        """None of it is deleted meanwhile. May wait for a removal at the start."""
         self.begin(store, snapshot, files)
         try:
             yield
@@ -54,7 +54,7 @@ class Arrivals:
 
     def begin(self, store: str, snapshot: str, files: Files = NONE) -> None:
         """Raises Unanswered where a removal takes too long."""
-        # The folder's turn comes last: whoever waits for a removal in a far store holds up nobody else meanwhile.
+        # The folder comes last: waiting for a removal in a remote store then blocks nobody else.
         with self._turn(store, self._wait_s), self._turn(FOLDER, self._wait_s), self._facts:
             self._using[snapshot, files] += 1
 
@@ -64,19 +64,19 @@ class Arrivals:
             self._using[snapshot, files] -= 1
 
     def expect(self, snapshot: str, files: Files) -> None:
-        """A run is about to name it, or its files are on their way. Never waits: say it while `using` it."""
+        """A run is about to refer to it, or its files are being uploaded. Never waits: call it inside `using`."""
         with self._facts:
             self._expected[snapshot] = self._clock() + PATIENCE_S, files
 
     def arrived(self, snapshot: str) -> None:
-        """A run names it now. Never waits. Another submission of the same code may have to send it again, if that run
-        is removed before it arrives."""
+        """A run refers to it now. Never waits. Another submission of the same code may have to upload it again, if that
+        run is removed first."""
         with self._facts:
             self._expected.pop(snapshot, None)
 
     @contextmanager
     def still(self, store: str) -> Iterator[Coming]:
-        """What is coming; nobody else begins in this store as long as this lasts."""
+        """What is coming; no submission starts in this store meanwhile."""
         with self._turn(store):
             yield self._coming()
 

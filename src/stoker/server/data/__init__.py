@@ -1,1 +1,1 @@
-"""Datasets of a workspace and what runs read of them."""
+"""The datasets of a workspace, and the inputs of runs."""

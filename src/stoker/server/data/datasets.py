@@ -1,4 +1,4 @@
-"""The datasets of a workspace: which versions there are, what is in them, and which one a name means."""
+"""The datasets of a workspace: their versions, their contents, and which version a name refers to."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from stoker.model.dataset import DatasetVersion, Manifest, checked_name, manifes
 from stoker.model.job.fields import nearest
 from stoker.model.workspace import layout
 from stoker.server.data.removal import ContentRemoval, Removed
-from stoker.server.records.datasettable import DatasetTable
 from stoker.server.records.recorder import Signing
+from stoker.server.records.tables import DatasetTable
 from stoker.stores import Store
 
 OpenStore = Callable[[str], Store]
@@ -22,16 +22,16 @@ OpenStore = Callable[[str], Store]
 
 @dataclass(frozen=True, slots=True)
 class DatasetStart:
-    """What a client has to know before it sends content. `mark` goes with the registration: it changes when content
-    is removed from the store, and what was seen there before may be gone."""
+    """What a client needs before it uploads content. `mark` is part of the registration: it changes when content is
+    deleted from the store, because content that the client has seen may then be gone."""
 
     store: str
     mark: str
     newest: DatasetVersion | None = None
 
 
-class Datasets:
-    """Called from several threads. `default` names the store of those who name none."""
+class DatasetRecords:
+    """Called from several threads. `default` is the store of callers that name none."""
 
     def __init__(
         self, table: DatasetTable, open_store: OpenStore, default: Callable[[], str], signing: Signing
@@ -50,17 +50,17 @@ class Datasets:
         return DatasetStart(store, self._removal.mark(store), self._table.find(reference(name)))
 
     def register(self, version: DatasetVersion, data: bytes, mark: str) -> DatasetVersion:
-        """Keeps the manifest, gives the version its number. The same files again give the same version.
+        """Stores the manifest and numbers the version. The same files again give the same version.
 
-        Raises Conflict where content was removed from the store since the mark was given: look again, then repeat.
+        Raises Conflict where content was deleted from the store since the mark was given: check again, then repeat.
         """
         manifest = Manifest.from_bytes(data)
         if manifest.to_bytes() != data:
-            raise DatasetRefused("the manifest is not in its one form", hint="use the same version of Stoker")
+            raise DatasetRefused("the manifest is not in canonical form", hint="use the same version of Stoker")
         if not manifest.files:
-            raise DatasetRefused(f"the dataset `{version.name}` would have no files")
+            raise DatasetRefused(f"the dataset `{version.name}` has no files")
         if own := next((file.key for file in manifest.files if file.key and layout.is_ours(file.key)), ""):
-            raise DatasetRefused(f"`{own}` is Stoker's own, and cannot be part of the dataset `{version.name}`")
+            raise DatasetRefused(f"`{own}` belongs to Stoker and cannot be part of the dataset `{version.name}`")
         store = self._open(version.store)
         with self._lock:
             self._removal.check(version.store, mark)
@@ -78,7 +78,7 @@ class Datasets:
         return added
 
     def resolve(self, text: str) -> DatasetVersion:
-        """`name`, `name@3` or `name@<hash>`. Raises NotFound, with what may have been meant."""
+        """`name`, `name@3` or `name@<hash>`. Raises NotFound, with a suggestion."""
         wanted = reference(text)
         found = self._table.find(wanted)
         if found is None:
@@ -86,7 +86,7 @@ class Datasets:
         return found
 
     def versions(self, name: str = "") -> list[DatasetVersion]:
-        """By name, newest first. Raises NotFound where there is none of this name."""
+        """By name, newest first. Raises NotFound for an unknown name."""
         found = self._table.versions(name)
         if name and not found:
             raise self._unknown(name, name)
@@ -96,14 +96,16 @@ class Datasets:
         return self._table.versions(store=store)
 
     def manifest(self, version: DatasetVersion) -> bytes:
-        """Its text, which has the hash it should have."""
-        again = f"put it again: `stoker data put FOLDER --name {version.name}`"
+        """Its text, verified by its hash."""
+        again = f"upload it again: `stoker data put FOLDER --name {version.name}`"
         try:
             data = self._open(version.store).get(version.manifest)
         except Missing:
-            raise Missing(f"the store `{version.store}` has lost the manifest of {version.ref}", hint=again) from None
+            raise Missing(
+                f"the manifest of {version.ref} is missing in the store `{version.store}`", hint=again
+            ) from None
         if manifest_id(data) != version.id:
-            raise Corrupt(f"the manifest of {version.ref} is damaged: its bytes have another hash", hint=again)
+            raise Corrupt(f"the manifest of {version.ref} is damaged: its hash does not match", hint=again)
         return data
 
     def remove(self, versions: list[DatasetVersion]) -> Removed:
@@ -125,7 +127,7 @@ class Datasets:
         return removed
 
     def _record(self, name: str, store: str) -> None:
-        """The store's copy of what the database knows of it."""
+        """The store's copy of the database records."""
         record = self._table.record(name, store)
         key = layout.dataset_record(name)
         if record.versions:
@@ -137,15 +139,15 @@ class Datasets:
         names = self._table.names()
         if name in names:
             numbers = ", ".join(str(version.number) for version in self._table.versions(name)[:10])
-            return NotFound(f"there is no `{text}`", hint=f"versions of `{name}`: {numbers}")
+            return NotFound(f"`{text}` not found", hint=f"versions of `{name}`: {numbers}")
         near = nearest(name, names)
         hint = f"did you mean `{near}`?" if near else "see all with `stoker data ls`"
-        return NotFound(f"there is no dataset called `{name}`", hint=hint)
+        return NotFound(f"no dataset named `{name}`", hint=hint)
 
 
 def refused_while_used(version: DatasetVersion, runs: list[str]) -> Conflict:
     named = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
     return Conflict(
-        f"{version.ref} was used by {named}: without it they cannot be repeated",
-        hint=f"`stoker data rm {version.ref} --force` removes it all the same",
+        f"{version.ref} was used by {named}: they cannot be rerun without it",
+        hint=f"`stoker data rm {version.ref} --force` removes it anyway",
     )

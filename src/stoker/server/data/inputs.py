@@ -1,4 +1,4 @@
-"""What a run reads besides paths of its node, pinned when it is submitted: every attempt and rerun gets the same."""
+"""The inputs of a run besides paths of its node, pinned at submission: every attempt and rerun reads the same."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from stoker.model.dataset import DataFile, DatasetVersion, Manifest
 from stoker.model.job.job import DataInput, Job
 from stoker.model.node.orders import DataOrder
 from stoker.model.workspace import layout
-from stoker.server.data.datasets import Datasets
-from stoker.server.stores.stores import Stores
+from stoker.server.data.datasets import DatasetRecords
+from stoker.server.stores.stores import StoreDirectory
 from stoker.stores.kinds import locate, without_secrets
 
 WEB = ("http", "https")
-_NO_STORE = "a URL of http:// or https://, or one inside a store; add that with `stoker store add`"
+_NO_STORE = "a URL with http:// or https://, or one inside a store; add that with `stoker store add`"
 
 
 @dataclass(slots=True)
 class Pinned:
-    """`listings` are the lists of files that were made for this run, by the keys they go to in its own store."""
+    """`listings` are the file lists that were created for this run, by their keys in its own store."""
 
     inputs: dict[str, DataOrder] = field(default_factory=dict)
     listings: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The run that asks. `pins` are the versions that an earlier one had; `shares_files` says that its nodes reach the
-    folders of this computer."""
+class InputRequest:
+    """The run in question. `pins` are the versions of an earlier run; `shares_files`: its nodes can read the folders of
+    this computer."""
 
     job: Job
     run_id: str
@@ -40,8 +40,8 @@ class Asked:
     shares_files: bool
 
 
-def pin(asked: Asked, datasets: Datasets, stores: Stores) -> Pinned:
-    """Reads manifests, and lists what is named by a URL. Raises JobInvalid with everything that is not there."""
+def pin(asked: InputRequest, datasets: DatasetRecords, stores: StoreDirectory) -> Pinned:
+    """Reads manifests, and lists URLs. Raises JobInvalid with everything that is missing."""
     found = Pinned()
     problems: list[Problem] = []
     for name, given in asked.job.data.items():
@@ -61,7 +61,7 @@ def pin(asked: Asked, datasets: Datasets, stores: Stores) -> Pinned:
 
 
 def _pin(
-    name: str, given: DataInput, asked: Asked, datasets: Datasets, stores: Stores, found: Pinned
+    name: str, given: DataInput, asked: InputRequest, datasets: DatasetRecords, stores: StoreDirectory, found: Pinned
 ) -> DataOrder | None:
     """None for a path."""
     if given.dataset:
@@ -75,7 +75,7 @@ def _pin(
     if place:
         manifest = _listed(url, *place, stores)
         if asked.pins.get(name, manifest.id) != manifest.id:
-            raise Corrupt("what it was then: the store has other files there by now")
+            raise Corrupt("the pinned content: the store has other files there by now")
         key = layout.listing(asked.run_id, name)
         found.listings[key] = manifest.to_bytes()
         return _of_files(given, without_secrets(url), place[0], manifest, key, asked.store)
@@ -115,8 +115,8 @@ def _of_files(given: DataInput, label: str, name: str, manifest: Manifest, key: 
     )
 
 
-def _in_store(url: str, stores: Stores) -> tuple[str, str] | None:
-    """The name of the store that the URL leads into, and the key there."""
+def _in_store(url: str, stores: StoreDirectory) -> tuple[str, str] | None:
+    """The name of the store that contains the URL, and the key there."""
     try:
         wanted = locate(url)
     except BadInput:
@@ -129,14 +129,14 @@ def _in_store(url: str, stores: Stores) -> tuple[str, str] | None:
     return None
 
 
-def _listed(url: str, name: str, key: str, stores: Stores) -> Manifest:
-    """Everything below the key, or the one file that it is."""
+def _listed(url: str, name: str, key: str, stores: StoreDirectory) -> Manifest:
+    """Everything below the key, or the single file."""
     store = stores.open(name)
     below = f"{key}/" if key else ""
     rows = [
         DataFile(one.key.removeprefix(below), one.size_bytes, key=one.key, etag=one.etag)
         for one in store.list(key)
-        if not layout.is_ours(one.key)  # code, records and runs are nobody's data
+        if not layout.is_ours(one.key)  # code, records and runs are not data
     ]
     if not rows and key:
         beside = (one for one in store.list(key.rpartition("/")[0]) if one.key == key)
@@ -147,7 +147,7 @@ def _listed(url: str, name: str, key: str, stores: Stores) -> Manifest:
 
 
 def _reads(manifest: Manifest) -> tuple[str, ...]:
-    """No more than the files need: the folder of what lies where it was found."""
+    """No more than the files need: the common folder of files that were registered in place."""
     places = [file.key for file in manifest.files if file.key]
     return (_folder_of(places),) if places else ()
 
@@ -158,7 +158,7 @@ def _folder_of(keys: Iterable[str]) -> str:
     return f"{folder}/" if folder else ""
 
 
-def _reach_problems(where: str, order: DataOrder, asked: Asked, stores: Stores) -> list[Problem]:
+def _reach_problems(where: str, order: DataOrder, asked: InputRequest, stores: StoreDirectory) -> list[Problem]:
     if not order.store or asked.shares_files or not locate(stores.named(order.store).url).local:
         return []
     expected = f"a store that `{asked.job.on}` can reach: `{order.store}` is a folder of this computer"

@@ -1,4 +1,4 @@
-"""Removes content of datasets that no manifest in the store names any more, and keeps uploads from relying on it."""
+"""Deletes dataset content that no manifest in the store refers to, and protects uploads that rely on it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from stoker.errors import DatasetChanging, Missing
 from stoker.model.workspace import layout
 from stoker.stores import Store
 
-_FORGOTTEN_S = 86400.0  # content this old that nobody names is left over from an upload that was never finished
+_FORGOTTEN_S = 86400.0  # unreferenced content of this age is left over from an unfinished upload
 _THREADS = 16
 _HASH = re.compile(rb'"([0-9a-f]{64})"')
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """How much content went."""
+    """How much content was deleted."""
 
     files: int = 0
     size_bytes: int = 0
@@ -32,11 +32,11 @@ class Removed:
 
 
 class ContentRemoval:
-    """An upload leaves out what the store has. If that is removed before its version is registered, the version would
-    be broken: so each removal changes the store's mark, and a registration has to show the mark it began with."""
+    """An upload skips what the store has. If that is deleted before its version is registered, the version would be
+    broken: so each deletion changes the store's mark, and a registration must show the mark that it started with."""
 
     def __init__(self) -> None:
-        self._since = secrets.token_hex(4)  # a server that starts does not know what the last one removed
+        self._since = secrets.token_hex(4)  # a new server does not know what the last one deleted
         self._counts: dict[str, int] = {}
         self._busy: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class ContentRemoval:
     def check(self, store: str, mark: str) -> None:
         with self._lock:
             if self._busy.get(store) or mark != self.mark(store):
-                raise DatasetChanging(f"content is being removed from the store `{store}`", hint="try again")
+                raise DatasetChanging(f"content is being deleted from the store `{store}`", hint="try again")
 
     @contextmanager
     def under_way(self, store: str) -> Iterator[None]:
@@ -61,13 +61,11 @@ class ContentRemoval:
                 self._counts[store] = self._counts.get(store, 0) + 1
 
     def remove(self, store: Store, dataset: str, manifests: Collection[str]) -> Removed:
-        """The manifests with these keys, and what only they named. The store's own manifests say what is needed, so
-        that content is safe which another server put there."""
+        """Deletes the manifests with these keys, and the content that only they refer to. The store's own manifests
+        decide, so that the content of other servers is safe."""
         freed: set[bytes] = set()
         for key in manifests:
-            with suppress(
-                Missing
-            ):  # lost, or removed by a call that broke off: then its content is found when it is old
+            with suppress(Missing):  # lost, or deleted by an interrupted call: then its content is found by its age
                 freed.update(_named(store, key))
             store.delete(key)
         there = list(store.list(layout.dataset(dataset).rstrip("/")))
@@ -86,6 +84,6 @@ class ContentRemoval:
 
 
 def _named(store: Store, manifest: str) -> Iterator[bytes]:
-    """Every hash in its text: also a manifest that is damaged keeps what it can still be seen to name."""
+    """Every hash in its text: even a damaged manifest protects the content that it still names."""
     for found in _HASH.finditer(store.get(manifest)):
         yield bytes.fromhex(found[1].decode())

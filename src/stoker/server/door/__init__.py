@@ -1,1 +1,1 @@
-"""How the server is reached: sockets, tokens, its home, its log."""
+"""Access to the server: sockets, tokens, its home, its log."""

@@ -1,10 +1,19 @@
-"""Where a server listens: a Unix socket in its home, and a port of loopback where one was asked for."""
+"""Where a server listens, and which connections may stay: a Unix socket in its home, and a port of loopback on request.
+
+uvicorn closes an idle connection, but not one that sends a byte of its request head now and then, and nothing prevents
+it from running out of file descriptors. A connection is *waiting* until its request head is complete. That must be
+soon, and when all places are taken, the one that has waited longest is closed.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import resource
 import socket
 import tempfile
 from pathlib import Path
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stoker.errors import ServerUnavailable
 from stoker.model.workspace.home import Home
@@ -13,11 +22,11 @@ _BACKLOG = 512
 
 
 def own_socket(home: Home) -> socket.socket:
-    """Called by the holder of the home's lock only: whatever an earlier server has left there is replaced."""
+    """Only for the holder of the home's lock: replaces what an earlier server has left."""
     home.socket.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # The kernel takes about a hundred bytes of name, and homes may lie deeper than that.
+        # The kernel limits socket paths to about a hundred bytes, and homes may be deeper than that.
         with tempfile.TemporaryDirectory(prefix="stoker-", dir="/tmp") as short:
             link = Path(short, "home")
             link.symlink_to(home.root)
@@ -26,14 +35,14 @@ def own_socket(home: Home) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ServerUnavailable(
-            f"the Unix socket {home.socket} cannot be made: {error.strerror or error}",
+            f"could not create the Unix socket {home.socket}: {error.strerror or error}",
             hint="set STOKER_HOME to a folder on a local disk",
         ) from error
     return _listening(listener)
 
 
 def port_socket(port: int) -> socket.socket:
-    # Named as TCP, or asyncio would not switch Nagle's delay off: 40 ms for every answer.
+    # Declared as TCP, or asyncio would not disable Nagle's delay: 40 ms for every response.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -42,7 +51,7 @@ def port_socket(port: int) -> socket.socket:
         listener.close()
         why = getattr(error, "strerror", None) or "ports are below 65536"
         hint = "choose another port, or 0 for any free one"
-        raise ServerUnavailable(f"port {port} cannot be used: {why}", hint=hint) from error
+        raise ServerUnavailable(f"could not listen on port {port}: {why}", hint=hint) from error
     return _listening(listener)
 
 
@@ -50,3 +59,77 @@ def _listening(listener: socket.socket) -> socket.socket:
     listener.listen(_BACKLOG)
     listener.setblocking(False)
     return listener
+
+
+_HEAD_S = 10.0  # to complete the request head
+_MOST = 1024  # concurrent connections
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+_FULL_BODY = b'{"error":{"code":"server-unavailable","message":"too many connections","hint":"","problems":[]}}'
+
+
+class Doorkeeper:
+    """Connections in the order in which they started to wait."""
+
+    def __init__(self, most: int, head_s: float) -> None:
+        self._most = most
+        self._head_s = head_s
+        self._waiting: dict[Guarded, asyncio.TimerHandle] = {}
+
+    def enter(self, one: Guarded) -> None:
+        if len(one.connections) > self._most:
+            if not self._waiting:
+                one.turn_away()
+                return
+            next(iter(self._waiting)).hang_up()
+        self.wait(one)
+
+    def wait(self, one: Guarded) -> None:
+        self.leave(one)
+        self._waiting[one] = one.loop.call_later(self._head_s, one.hang_up)
+
+    def leave(self, one: Guarded) -> None:
+        """It waits no longer: its request has started, or it is closed."""
+        if timer := self._waiting.pop(one, None):
+            timer.cancel()
+
+
+class Guarded(H11Protocol):
+    keeper: Doorkeeper
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        super().connection_made(transport)
+        self.keeper.enter(self)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._answering:
+            self.keeper.leave(self)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._answering and not self.transport.is_closing():
+            self.keeper.wait(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.keeper.leave(self)
+        super().connection_lost(exc)
+
+    def hang_up(self) -> None:
+        self.keeper.leave(self)
+        self.connections.discard(self)  # its place is free at once, not only when the loop has closed it
+        self.transport.abort()
+
+    def turn_away(self) -> None:
+        self.connections.discard(self)
+        self.transport.write(_FULL + _FULL_BODY)
+        self.transport.close()
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+
+def guarded(most: int = 0, head_s: float = _HEAD_S) -> type[Guarded]:
+    """The protocol of one server. Half of its file descriptors stay free for its work."""
+    most = most or min(_MOST, max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 16))
+    return type("Guarded", (Guarded,), {"keeper": Doorkeeper(most, head_s)})

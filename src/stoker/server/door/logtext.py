@@ -1,4 +1,4 @@
-"""The server's own log: whatever nodes, clients and clouds said is in it as text, one record to a line."""
+"""The server's own log: messages of nodes, clients and clouds are escaped, one record per line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-MOST_AN_HOUR = 50  # warnings of one kind about one thing: what a node says may be wrong in another way at every beat
+MOST_AN_HOUR = 50  # warnings of one kind about one thing: a node's reports may be invalid in a new way every time
 LONGEST = 4000  # characters of a message, or of a line of a traceback
 _MOST_LINES = 200  # of a traceback
 _HOUR_S = 3600.0
@@ -23,7 +23,7 @@ def log_to(stream: TextIO) -> None:
 
 
 class PlainFormatter(logging.Formatter):
-    """Whoever looks at the file with a terminal sees escape sequences, and no line is somebody else's."""
+    """Escape sequences are visible in a terminal, and no message can forge a line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # as logging calls it
         return _plain(super().formatMessage(record)[:LONGEST])
@@ -34,7 +34,7 @@ class PlainFormatter(logging.Formatter):
 
 
 class Sparing(logging.Filter):
-    """Lets no node fill the disk with warnings about itself."""
+    """Prevents a node from filling the disk with warnings about itself."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()

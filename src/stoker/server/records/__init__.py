@@ -1,1 +1,1 @@
-"""What the server keeps: its database, and signed copies of every run in the store."""
+"""The server's records: its database, and signed copies of every run in the store."""

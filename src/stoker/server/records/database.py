@@ -1,4 +1,4 @@
-"""What should happen, in SQL: runs with their facts, and their timelines. Every write is one transaction."""
+"""The desired state in SQL: runs with their facts, and their timelines. Every write is one transaction."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    bindparam,
     create_engine,
     delete,
     event,
@@ -52,6 +53,7 @@ _RUNS = Table(
     Column("facts", Text),
 )
 _EXPERIMENTS = Table("experiments", _META, Column("name", String, primary_key=True), Column("last_number", Integer))
+_SAVE = update(_RUNS).where(_RUNS.c.id == bindparam("run_id"))  # built once: it is most of what a server writes
 _EVENTS = Table(
     "events",
     _META,
@@ -79,8 +81,8 @@ _FIRST_OF_A_KIND = 50
 _LONGEST_TEXT = 8000
 
 
-class Removal(NamedTuple):
-    """A run that is gone, and where it was kept."""
+class RunRemoval(NamedTuple):
+    """A removed run, and its store."""
 
     id: str
     name: str
@@ -110,14 +112,14 @@ class Database:
 
     @property
     def engine(self) -> Engine:
-        """For the tables that have a file of their own."""
+        """For tables that are defined in their own file."""
         return self._engine
 
     def close(self) -> None:
         self._engine.dispose()
 
     def add(self, run: Run, submission: str, events: Iterable[Event]) -> Run:
-        """A new run gets its number, and a name where it has none. The same submission again gives the same run."""
+        """Numbers a new run, and names it where it has no name. The same submission again gives the same run."""
         with self._engine.begin() as connection:
             known = connection.execute(select(_RUNS.c.facts).where(_RUNS.c.submission == submission)).scalar()
             if known:
@@ -131,18 +133,18 @@ class Database:
     def save(self, changes: Iterable[Change]) -> None:
         with self._engine.begin() as connection:
             for run, events in changes:
-                connection.execute(update(_RUNS).where(_RUNS.c.id == run.id).values(_row(run)))
+                connection.execute(_SAVE, _row(run) | {"run_id": run.id})
                 _add_events(connection, run, events)
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Runs read back from the store into an empty database."""
+        """Runs from the store, into an empty database."""
         rows = [_row(run) for run in runs]
         with self._engine.begin() as connection:
             if rows:
                 connection.execute(insert(_RUNS), rows)
 
     def remove(self, run_ids: Iterable[str]) -> None:
-        """All of them or none. What they have cost is remembered, and that something of them may be in their stores."""
+        """All of them or none. Their costs are kept, and that their stores may still contain something of them."""
         with self._engine.begin() as connection:
             for run_id in run_ids:
                 facts = connection.execute(select(_RUNS.c.facts).where(_RUNS.c.id == run_id)).scalar()
@@ -157,10 +159,10 @@ class Database:
                 connection.execute(delete(_EVENTS).where(_EVENTS.c.run_id == run_id))
                 connection.execute(delete(_RUNS).where(_RUNS.c.id == run_id))
 
-    def removals(self) -> list[Removal]:
-        """Of which something may still be in a store."""
+    def removals(self) -> list[RunRemoval]:
+        """Runs of which something may still be in a store."""
         with self._engine.connect() as connection:
-            return [Removal(*row) for row in connection.execute(select(_REMOVALS).order_by(_REMOVALS.c.id))]
+            return [RunRemoval(*row) for row in connection.execute(select(_REMOVALS).order_by(_REMOVALS.c.id))]
 
     def forget_removals(self, run_ids: Iterable[str]) -> None:
         with self._engine.begin() as connection:
@@ -177,13 +179,13 @@ class Database:
             return [_run(facts) for facts in connection.execute(query).scalars()]
 
     def names(self) -> list[str]:
-        """All names, newest run first: for finding the one that was meant."""
+        """All names, newest run first: for suggestions."""
         with self._engine.connect() as connection:
             return list(connection.execute(select(_RUNS.c.name).order_by(_RUNS.c.id.desc()).limit(5000)).scalars())
 
     def page(self, limit: int, before: str, experiment: str, state: str) -> list[dict[str, Any]]:
-        """Newest first, in wire form: a page of a thousand runs is passed on, not understood. `state` may be `active`:
-        not ended. `packages` are left out: they are long, and a list does not show them."""
+        """Newest first, in wire form: a page of a thousand runs is forwarded, not parsed. `state` may be `active`: not
+        ended. `packages` are omitted: they are long, and a list does not show them."""
         query = select(_RUNS.c.facts).order_by(_RUNS.c.id.desc()).limit(limit)
         if before:
             query = query.where(_RUNS.c.id < before)
@@ -196,7 +198,7 @@ class Database:
             return [json.loads(facts) | {"packages": {}} for facts in connection.execute(query).scalars()]
 
     def paid_runs(self) -> list[Run]:
-        """Those whose nodes have cost something, oldest first; of removed ones, no more than that."""
+        """Those whose nodes have cost something, oldest first; of removed ones, only the cost."""
         there = select(_RUNS.c.id, _RUNS.c.facts).where(_RUNS.c.facts.contains('"spells":[{', autoescape=True))
         query = union_all(there, select(_REMOVED.c.id, _REMOVED.c.facts))
         with self._engine.connect() as connection:
@@ -218,20 +220,20 @@ class Database:
             return {json.loads(facts)["snapshot"] for facts in connection.execute(select(_RUNS.c.facts)).scalars()}
 
     def runs_using(self, version: DatasetVersion) -> list[str]:
-        """The names of runs that name this version of a dataset, or its manifest, newest first."""
+        """The names of runs that use this version of a dataset, or its manifest, newest first."""
         named = [_RUNS.c.facts.contains(f'"{text}"', autoescape=True) for text in (version.ref, version.manifest)]
         query = select(_RUNS.c.name).where(or_(*named)).order_by(_RUNS.c.id.desc())
         with self._engine.connect() as connection:
             return list(connection.execute(query).scalars())
 
     def runs_in(self, store: str) -> list[str]:
-        """The names of runs that are kept in this store, newest first."""
+        """The names of runs in this store, newest first."""
         query = select(_RUNS.c.name).where(_RUNS.c.facts.contains(f'"store":"{store}"', autoescape=True))
         with self._engine.connect() as connection:
             return list(connection.execute(query.order_by(_RUNS.c.id.desc())).scalars())
 
     def events(self, run_id: str) -> list[Event]:
-        """In their order, with a line where some were left out: their numbers are missing."""
+        """In order, with a line where some were omitted: their numbers are missing."""
         query = select(_EVENTS).where(_EVENTS.c.run_id == run_id).order_by(_EVENTS.c.seq)
         with self._engine.connect() as connection:
             rows = connection.execute(query).mappings().all()
@@ -246,10 +248,10 @@ class Database:
 
 
 def _check_start(connection: Connection, run: Run) -> None:
-    """In the transaction that adds the run: nobody can remove the other one from here on."""
+    """In the transaction that adds the run: from here on, nobody can remove the other one."""
     start = run.start
     if start and not connection.execute(select(_RUNS.c.id).where(_RUNS.c.id == start.run_id)).scalar():
-        raise Conflict(f"`{start.name}` was removed, and its checkpoint with it", hint="see all with `stoker ps -a`")
+        raise Conflict(f"`{start.name}` was removed together with its checkpoint", hint="list all with `stoker ps -a`")
 
 
 def _numbered(connection: Connection, run: Run) -> Run:
@@ -257,15 +259,15 @@ def _numbered(connection: Connection, run: Run) -> Run:
     taken = select(_RUNS.c.id)
     if run.name:
         if connection.execute(taken.where(_RUNS.c.name == run.name)).scalar():
-            raise Conflict(f"a run is already called `{run.name}`", hint=f"see it with `stoker show {run.name}`")
+            raise Conflict(f"a run named `{run.name}` already exists", hint=f"see it with `stoker show {run.name}`")
         return replace(run, number=number)
     while connection.execute(taken.where(_RUNS.c.name == f"{run.experiment}-{number}")).scalar():
-        number += 1  # somebody gave this name to a run by hand
+        number += 1  # a user gave this name to another run
     return replace(run, number=number, name=f"{run.experiment}-{number}")
 
 
 def _next_number(connection: Connection, experiment: str) -> int:
-    """Never one that was given before, also if that run has been removed."""
+    """Never a number that was used before, even if that run has been removed."""
     newest = select(func.max(_RUNS.c.number)).where(_RUNS.c.experiment == experiment)
     remembered = select(_EXPERIMENTS.c.last_number).where(_EXPERIMENTS.c.name == experiment)
     last = connection.execute(remembered).scalar()
@@ -300,12 +302,12 @@ def _add_events(connection: Connection, run: Run, events: Iterable[Event]) -> No
     last = select(func.max(_EVENTS.c.seq)).where(_EVENTS.c.run_id == run.id)
     first = (connection.execute(last).scalar() or 0) + 1
     connection.execute(insert(_EVENTS), [row | {"run_id": run.id, "seq": first + i} for i, row in enumerate(rows)])
-    for kind in {row["kind"] for row in rows} if first > MOST_OF_A_KIND else ():  # hardly ever
+    for kind in {row["kind"] for row in rows} if first > MOST_OF_A_KIND else ():  # rare
         _thin_out(connection, run.id, kind)
 
 
 def _thin_out(connection: Connection, run_id: str, kind: str) -> None:
-    """Whatever repeats itself for ever, as a node can make it, takes no more room than this."""
+    """Bounds the space of events that repeat forever, which a node can cause."""
     mine = (_EVENTS.c.run_id == run_id) & (_EVENTS.c.kind == kind)
     known = list(connection.execute(select(_EVENTS.c.seq).where(mine).order_by(_EVENTS.c.seq)).scalars())
     if len(known) > MOST_OF_A_KIND:
@@ -314,11 +316,11 @@ def _thin_out(connection: Connection, run_id: str, kind: str) -> None:
 
 
 def left_out_words(count: int) -> str:
-    return f"{count} more such event{' was' if count == 1 else 's were'} left out"
+    return f"{count} more such event{' was' if count == 1 else 's were'} omitted"
 
 
 def _storable(text: str) -> str:
-    """Names of files may hold what is no Unicode, and a database takes nothing else."""
+    """File names may contain invalid Unicode, which a database does not accept."""
     text = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 

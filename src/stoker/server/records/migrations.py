@@ -18,7 +18,7 @@ _STEPS: list[list[str]] = [
             submission VARCHAR(64) UNIQUE,
             facts TEXT NOT NULL
         )""",
-        # Numbers are never given twice, also when the newest run of an experiment was removed.
+        # Numbers are never reused, even if the newest run of an experiment was removed.
         "CREATE TABLE experiments (name VARCHAR(60) PRIMARY KEY, last_number INTEGER NOT NULL)",
         "CREATE INDEX runs_by_experiment ON runs (experiment, number)",
         "CREATE INDEX runs_by_state ON runs (state, id)",
@@ -42,7 +42,7 @@ _STEPS: list[list[str]] = [
             PRIMARY KEY (name, number)
         )""",
         "CREATE INDEX dataset_versions_by_store ON dataset_versions (store)",
-        # Numbers are never given twice, also when the newest version was removed.
+        # Numbers are never reused, even if the newest version was removed.
         "CREATE TABLE datasets (name VARCHAR(80) PRIMARY KEY, last_number INTEGER NOT NULL)",
     ],
     [
@@ -63,12 +63,12 @@ _STEPS: list[list[str]] = [
         )""",
     ],
     [
-        # What was spent stays spent, also when whoever spent it removes the run.
+        # Spending still counts after the run was removed.
         "CREATE TABLE removed_runs (id VARCHAR(40) PRIMARY KEY, facts TEXT NOT NULL)",
     ],
     ["ALTER TABLE stores ADD COLUMN shared BOOLEAN NOT NULL DEFAULT FALSE"],
     [
-        # Runs that were removed, and of which something may still lie in their store.
+        # Removed runs of which something may still be in their store.
         """CREATE TABLE removals (
             id VARCHAR(40) PRIMARY KEY,
             name VARCHAR(80) NOT NULL,
@@ -81,12 +81,12 @@ NEWEST = len(_STEPS)
 
 
 def migrate(connection: Connection) -> int:
-    """Brings the schema up to date inside the caller's transaction and returns how many steps that took."""
+    """Migrates the schema inside the caller's transaction and returns the number of steps."""
     connection.execute(text("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)"))
     at = connection.execute(text("SELECT MAX(version) FROM schema_version")).scalar() or 0
     if at > NEWEST:
         raise DatabaseUnusable(
-            f"the database has schema {at}, and this Stoker knows up to {NEWEST}",
+            f"the database has schema {at}, but this Stoker supports up to {NEWEST}",
             hint="use the newer Stoker that wrote it: pip install --upgrade stoker",
         )
     for version in range(at, NEWEST):

@@ -1,6 +1,6 @@
-"""A damaged database is put aside and made again from the records in the stores, so that no run is lost with it.
+"""A damaged database is moved away and rebuilt from the records in the stores, so that no run is lost.
 
-A record counts only with this server's signature, in its own place. Nothing starts because of one: see
+A record counts only with this server's signature, in its own place. It never starts a run: see
 `engine/nodes/restored.py`.
 """
 
@@ -20,11 +20,10 @@ from stoker.model.run.run import Run
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
 from stoker.server.records.database import Database
-from stoker.server.records.datasettable import DatasetRecord, DatasetTable
 from stoker.server.records.recorder import Signing
-from stoker.server.records.storetable import StoreTable
+from stoker.server.records.tables import DatasetRecord, DatasetTable, StoreTable
 from stoker.server.stores.keychain import Keychain
-from stoker.server.stores.stores import Stores
+from stoker.server.stores.stores import StoreDirectory
 from stoker.stores import Store
 
 log = logging.getLogger(__name__)
@@ -35,17 +34,17 @@ _BESIDE = ("", "-wal", "-shm")  # the files of one database
 
 
 def rebuild(home: Home, keychain: Keychain) -> tuple[Database, str]:
-    """The new database, and a sentence on what happened.
+    """The new database, and a sentence about what happened.
 
-    Raises StoreFailed, with everything as it was, where a store cannot be read: its runs would be lost. Raises
-    HomeUnusable likewise where the key of the records is gone.
+    Raises StoreFailed, with nothing changed, where a store is unreadable: its runs would be lost. Raises HomeUnusable
+    likewise where the key of the records is missing.
     """
     fresh = home.database.with_name(f"{home.database.name}.new")
     _remove(fresh)
     database = Database.open(fresh)
     table = StoreTable(database.engine, home.stores)
     table.restore()
-    records = _Records(Stores(home, table, keychain), Signing(keychain))
+    records = _Records(StoreDirectory(home, table, keychain), Signing(keychain))
     now = datetime.now(UTC)
     runs = [restored(run, now) for run in _with_names_of_their_own(records.read(layout.RUN_RECORDS, _run_of))]
     database.restore(runs)
@@ -61,9 +60,9 @@ def rebuild(home: Home, keychain: Keychain) -> tuple[Database, str]:
 
 @dataclass
 class _Records:
-    """What the stores hold, and what of it was left out."""
+    """The records of the stores, and those that were skipped."""
 
-    stores: Stores
+    stores: StoreDirectory
     signing: Signing
     left_out: list[str] = field(default_factory=list)
 
@@ -71,13 +70,13 @@ class _Records:
     def told(self) -> str:
         if not self.left_out:
             return ""
-        return f"; {len(self.left_out)} records were left out, because this server did not write them: " + ", ".join(
+        return f"; {len(self.left_out)} records were skipped, because this server did not write them: " + ", ".join(
             self.left_out[:3]
         )
 
     def read(self, prefix: str, understood: Callable[[str, str, bytes], T]) -> list[T]:
-        """`understood` is given the name of a store, a key there and what was signed; raises Corrupt for what is not
-        that key's."""
+        """`understood` gets the name of a store, a key there and the signed content; raises Corrupt where the content
+        does not belong to the key."""
         found: list[T] = []
         for known in self.stores.all:
             try:
@@ -95,15 +94,14 @@ class _Records:
             data = store.get(key)
             return [understood(name, key, self.signing.opened(name, key, data))]
         except Corrupt as error:
-            log.warning("%s in the store `%s` was left out: %s", key, name, error.message)
+            log.warning("skipped %s in the store `%s`: %s", key, name, error.message)
             self.left_out.append(f"`{key}` in `{name}`")
             return []
 
 
 def _unreadable(name: str, error: StokerError) -> StoreFailed:
     return StoreFailed(
-        f"the database is damaged, and the store `{name}` that it would be made again from cannot be "
-        f"read: {error.message}",
+        f"the database is damaged, and the store `{name}` that it would be rebuilt from is unreadable: {error.message}",
         hint="make the store reachable, then try again; nothing was changed",
     )
 
@@ -127,17 +125,17 @@ def _loaded(of: type[T], data: bytes) -> T:
     try:
         return wire.load(of, data)
     except (KeyError, TypeError, ValueError) as error:
-        raise Corrupt(f"it cannot be read: {error}") from error
+        raise Corrupt(f"it is unreadable: {error}") from error
 
 
 def _with_names_of_their_own(runs: Iterable[Run]) -> list[Run]:
-    """The newest keeps a name that two have, as may be where one was removed while its store was away."""
+    """The newest of two runs keeps the name. This happens where one was removed while its store was unavailable."""
     taken: set[str] = set()
     found = []
     for run in sorted(runs, key=lambda run: run.id, reverse=True):
         name = run.name if run.name not in taken else f"{run.name}-{run.id}"
         if name != run.name:
-            log.warning("two runs are called %s: the older one is %s now", run.name, name)
+            log.warning("two runs are named %s: renamed the older one to %s", run.name, name)
         taken.add(name)
         found.append(replace(run, name=name))
     return found

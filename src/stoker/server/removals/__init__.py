@@ -1,1 +1,1 @@
-"""Removing runs, and what else the server does beside its rounds."""
+"""Removing runs, and other background work of the server."""

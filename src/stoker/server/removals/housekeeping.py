@@ -1,4 +1,4 @@
-"""What the server does beside its runs: it goes on removing what was removed, and runs that a rule says are too old."""
+"""Background work of the server: completes removals, and removes runs that are too old by a rule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stoker.stores.unused import remove_unused
 log = logging.getLogger(__name__)
 
 _EVERY_S = 3600.0
-_AGAIN_S = 60.0  # where a store could not be reached
+_AGAIN_S = 60.0  # where a store was unreachable
 
 
 class Housekeeping:
@@ -55,14 +55,14 @@ class Housekeeping:
         if not gone:
             return
         log.info("removing %d runs by the rule in %s: %s", len(gone), self._file, ", ".join(run.name for run in gone))
-        for store in {run.store for run in gone}:  # one that cannot be reached keeps nobody from the others
+        for store in {run.store for run in gone}:  # an unreachable one does not block the others
             try:
                 await self._removals.remove([run.name for run in gone if run.store == store])
             except StokerError as error:
-                log.warning("no run in the store `%s` was removed by the rule: %s", store, error.message)
+                log.warning("could not remove runs in the store `%s` by the rule: %s", store, error.message)
 
     async def prunable(self, rule: PruneRule) -> tuple[list[Run], list[Spared]]:
-        """What would go by a rule, oldest first, and what stays although it is old."""
+        """What a rule would remove, oldest first, and what stays although it is old."""
         ended = await call(self._database.ended_runs)
         known = {run.id for run in ended}
         open_runs = [run for run in self._ledger.open if run.id not in known]
@@ -70,13 +70,13 @@ class Housekeeping:
 
     @property
     def rule(self) -> PruneRule | None:
-        """The rule that this server follows by itself; None: no run is removed that nobody asked to remove."""
+        """The rule of this server; None: only runs that somebody removes are removed."""
         try:
             return wire.from_plain(PruneRule, json.loads(self._file.read_bytes()))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, LookupError, TypeError) as error:
-            log.warning("%s cannot be used, so no run is removed by it: %s", self._file, error)
+            log.warning("could not use %s, so no run is removed by it: %s", self._file, error)
             return None
 
     def keep_rule(self, rule: PruneRule | None) -> None:

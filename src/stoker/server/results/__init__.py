@@ -1,1 +1,1 @@
-"""What runs have left in the store: checkpoints, outputs, sizes."""
+"""The results of runs in the store: checkpoints, outputs, sizes."""

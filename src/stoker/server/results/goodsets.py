@@ -1,4 +1,4 @@
-"""The checkpoints of a run that count, read from its store as another attempt would."""
+"""The valid checkpoints of a run, read from its store as another attempt would."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stoker.stores import Store
 
 
 def good_sets(store: Store, run_id: str, now: datetime, node: int = 0) -> Iterator[CheckpointSet]:
-    """Newest first. What a node has written there and cannot be read, or is not as it was committed, does not count."""
+    """Newest first. Unreadable sets, and those that differ from what was committed, do not count."""
     for position in visible(_positions(store, run_id, node), _fences(store, run_id, node, now)):
         with suppress(Missing, Malformed):
             key = layout.checkpoint_set(run_id, *position, node)
@@ -25,7 +25,7 @@ def good_sets(store: Store, run_id: str, now: datetime, node: int = 0) -> Iterat
 
 
 def _fences(store: Store, run_id: str, node: int, now: datetime) -> list[Fence]:
-    """One that cannot be read still keeps earlier attempts out, but hides nothing."""
+    """An unreadable one still fences off earlier attempts, but hides no set."""
     found = []
     for stored in store.list(layout.fences(run_id, node).rstrip("/")):
         with suppress(ValueError):
@@ -41,6 +41,6 @@ def _fences(store: Store, run_id: str, node: int, now: datetime) -> list[Fence]:
 def _positions(store: Store, run_id: str, node: int) -> list[Position]:
     found = []
     for stored in store.list(layout.checkpoint_sets(run_id, node).rstrip("/")):
-        with suppress(ValueError):  # what else may lie there is not ours
+        with suppress(ValueError):  # other keys are ignored
             found.append(layout.checkpoint_position(stored.key))
     return found

@@ -1,6 +1,6 @@
-"""Brings the last checkpoint of another run, and the outputs that went with it, to where a new run begins from them.
+"""Copies the last checkpoint of another run, with its outputs, to where a new run starts from them.
 
-They are copied, so that no node reads another run's part of the store, and either run can be removed without the other.
+They are copied, so that no node reads another run's part of the store, and either run can be removed independently.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from stoker.model.wire import dump
 from stoker.model.workspace import layout
 from stoker.server.results.goodsets import good_sets
 from stoker.server.rounds.outside import Clock
-from stoker.server.stores.stores import Stores
+from stoker.server.stores.stores import StoreDirectory
 from stoker.stores import Store
 from stoker.stores.transfer.files import Item, download, upload
 
-BEFORE = 0  # the number of the attempt that a copied checkpoint counts to: before the first
+BEFORE = 0  # the attempt number of a copied checkpoint: before the first
 
 Contents = Callable[[str, str], str]  # a run's id and a hash to the key of the content
 
 
 class Heritage:
-    def __init__(self, stores: Stores, clock: Clock, folder: Path) -> None:
-        """`folder` has room for what is on its way."""
+    def __init__(self, stores: StoreDirectory, clock: Clock, folder: Path) -> None:
+        """`folder` has space for files in transit."""
         self._stores = stores
         self._clock = clock
         self._folder = folder
@@ -44,19 +44,21 @@ class Heritage:
         the job would not find it."""
         found = next(good_sets(self._stores.of(old), old.id, self._clock.now()), None)
         if found is None:
-            raise NotFound(f"`{old.name}` has no checkpoint", hint=f"start it anew: `stoker rerun {old.name}`")
+            raise NotFound(
+                f"`{old.name}` has no checkpoint", hint=f"start from the beginning: `stoker rerun {old.name}`"
+            )
         paths = CheckpointPaths(job.checkpoints)
         outside = next((one.path for one in found.entries if paths.root(one.path) is None), None)
         if outside is not None:
             raise BadInput(
-                f"the checkpoint of `{old.name}` has `{outside}`, which is in none of the job's `checkpoints`",
-                hint=f"keep `checkpoints` as it was: {', '.join(old.job.checkpoints)}",
+                f"the checkpoint of `{old.name}` contains `{outside}`, which is in none of the job's `checkpoints`",
+                hint=f"keep the old `checkpoints`: {', '.join(old.job.checkpoints)}",
             )
         return Start(old.id, old.name, old.store, len(old.attempts), old.job.nodes, found.step)
 
     def bring(self, run: Run) -> None:
-        """May be repeated. A set is written after everything that it names. Raises NotFound where the checkpoint is no
-        longer there."""
+        """May be repeated. A set is written after everything that it refers to. Raises NotFound where the checkpoint no
+        longer exists."""
         start = run.start
         if start is None:
             return
@@ -66,10 +68,10 @@ class Heritage:
                 continue
             found = self._copied(source, target, run, start, node)
             if found is None and node == 0:
-                raise NotFound(f"the checkpoint of `{start.name}` is no longer there")
+                raise NotFound(f"the checkpoint of `{start.name}` no longer exists")
 
     def _copied(self, source: Store, target: Store, run: Run, start: Start, node: int) -> CheckpointSet | None:
-        """The newest set that is whole."""
+        """The newest complete set."""
         for found in good_sets(source, start.run_id, self._clock.now(), node):
             with suppress(Missing, Corrupt):
                 self._copy(source, target, found.entries, partial(layout.checkpoint_file, node=node), run)
@@ -80,7 +82,7 @@ class Heritage:
         return None
 
     def _copy_outputs(self, source: Store, target: Store, run: Run, node: int) -> None:
-        """Of the newest attempt that has some: each began with what the one before it had."""
+        """Of the newest attempt that has some: each started with the outputs of the one before it."""
         assert run.start
         for attempt in range(run.start.attempts, -1, -1):
             with suppress(Missing, Malformed):
@@ -91,12 +93,12 @@ class Heritage:
                 return
 
     def _copy(self, source: Store, target: Store, entries: tuple[Entry, ...], contents: Contents, run: Run) -> None:
-        """By way of this computer, verified in both directions."""
+        """Through this computer, verified in both directions."""
         assert run.start
         sizes = {one.sha256: one.size_bytes for one in entries if one.kind is EntryKind.FILE}
         with tempfile.TemporaryDirectory(dir=self._folder, prefix="resume-") as folder:
             place = str(Path(folder, "content"))
-            for sha256, size in sizes.items():  # one at a time: the room of the largest is enough
+            for sha256, size in sizes.items():  # one at a time: space for the largest is enough
                 download(source, [Item(place, contents(run.start.run_id, sha256), size, sha256)])
                 upload(target, [Item(place, contents(run.id, sha256), size, sha256)])
                 Path(place).unlink()

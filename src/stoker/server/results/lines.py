@@ -1,4 +1,4 @@
-"""Lines that a node appends to a file in the store: read piece by piece, since nobody knows how long they are."""
+"""Lines that a node appends to a file in the store: read piece by piece, since their length is unknown."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from stoker.model.untrusted import LINE_BYTES
 from stoker.stores import Store
 
 PIECE_BYTES = 1 << 20
-MOST_UNREADABLE = 10_000  # a file with more lines that no agent writes is read no further: each costs time
+MOST_UNREADABLE = 10_000  # a file with more invalid lines is not read further: each costs time
 
 
 def lines(store: Store, key: str, most_bytes: int) -> Iterator[bytes]:
-    """Whole ones, without their end. One that is longer than any that an agent writes comes out empty; what lies
-    behind `most_bytes` is not read. None at all where there is no such object."""
+    """Complete ones, without line breaks. One that is longer than any of an agent is returned empty; bytes after
+    `most_bytes` are not read. None at all where the object does not exist."""
     rest, offset, skipping = b"", 0, False
     while offset < most_bytes and (piece := _piece(store, key, offset)):
         offset += len(piece)

@@ -1,8 +1,9 @@
-"""What of a run can be brought to a computer: its outputs, its newest checkpoint, and what else its script left."""
+"""What can be downloaded of a run: its outputs, its newest checkpoint, and other files of its script."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -19,12 +20,12 @@ from stoker.stores import Store
 from stoker.stores.transfer.readahead import open_in_order
 from stoker.stores.trees.landing import Landing, choose_folder
 
-_KeyOf = Callable[[str, int], str]
+_KeyOf = Callable[[str, int, int], str]
 _ContentKey = Callable[[str], str]
 
 
 class Parcel(NamedTuple):
-    """Files with the places of their contents in the store, by hash."""
+    """Files with the keys of their contents in the store, by hash."""
 
     entries: tuple[Entry, ...]
     keys: dict[str, str]
@@ -37,7 +38,7 @@ class Parcel(NamedTuple):
 
 
 def outputs(store: Store, run: Run) -> Parcel:
-    """Of the newest attempt that has any. Raises Malformed where their manifest says what cannot be."""
+    """Of the newest attempt that has any. Raises Malformed where their manifest is invalid."""
     return _of_attempt(store, run, layout.outputs, "outputs")
 
 
@@ -46,14 +47,18 @@ def stray(store: Store, run: Run) -> Parcel:
 
 
 def checkpoint(store: Store, run: Run) -> Parcel:
-    """The newest that counts, by the paths that it has in the working directory."""
-    found = newest_set(store, run)
-    return _parcel(found.entries if found else (), partial(layout.checkpoint_file, run.id))
+    """The newest valid one of each node, by its paths in the working directory."""
+    found = [
+        _parcel(newest.entries, partial(layout.checkpoint_file, run.id, node=node))
+        for node in range(run.job.nodes)
+        if (newest := next(good_sets(store, run.id, datetime.now(UTC), node), None))
+    ]
+    return merged(found)
 
 
 def brought(store: Store, run: Run) -> Parcel:
-    """What comes back by itself: the outputs, and once the run has ended a checkpoint that is not too large. What both
-    have is in the outputs."""
+    """What is downloaded automatically: the outputs, and once the run has ended a checkpoint that is not too large.
+    Common files are in the outputs."""
     made = outputs(store, run)
     if not (run.state.ended and run.brings_checkpoint):
         return made
@@ -69,21 +74,49 @@ def brought(store: Store, run: Run) -> Parcel:
 
 
 def newest_set(store: Store, run: Run) -> CheckpointSet | None:
-    """Of the first node: the one that another attempt would resume from, as far as its manifest tells."""
+    """Of the first node: the one that another attempt would resume from, judging by its manifest."""
     return next(good_sets(store, run.id, datetime.now(UTC)), None)
 
 
 def _of_attempt(store: Store, run: Run, key_of: _KeyOf, what: str) -> Parcel:
     for attempt in reversed(run.attempts):
-        try:
-            key = key_of(run.id, attempt.number)
-            found = untrusted.fetch(Snapshot, store, key, untrusted.MANIFEST_BYTES, datetime.now(UTC))
-        except Missing:
-            continue
-        except Malformed as error:
-            raise Malformed(f"the manifest of the {what} of attempt {attempt.number}: {error.message}") from error
-        return _parcel(found.entries, partial(layout.output, run.id))
+        found: dict[int, Parcel] = {}
+        for member in attempt.members:
+            try:
+                key = key_of(run.id, attempt.number, member.node)
+                snapshot = untrusted.fetch(Snapshot, store, key, untrusted.MANIFEST_BYTES, datetime.now(UTC))
+                found[member.node] = _parcel(snapshot.entries, partial(layout.output, run.id))
+            except Missing:
+                continue
+            except Malformed as error:
+                raise Malformed(f"the manifest of the {what} of attempt {attempt.number}: {error.message}") from error
+        if found:
+            return merged([found.get(member.node, Parcel((), {})) for member in attempt.members])
     return Parcel((), {})
+
+
+def merged(parcels: Sequence[Parcel]) -> Parcel:
+    """The files of all nodes of a gang in one tree. Where two have different files of one name, the first node's keeps
+    it, and the other's is below `node-1/`, and so on."""
+    entries: dict[str, Entry] = {}
+    keys: dict[str, str] = {}
+    for node, parcel in enumerate(parcels):
+        inside = {entry.path for entry in parcel.entries if clashes(entry, entries)}
+        for entry in parcel.entries:
+            clash = inside & {*_with_parents(entry.path)}
+            path = f"node-{node}/{entry.path}" if clash else entry.path
+            entries.setdefault(path, replace(entry, path=path))
+        keys |= parcel.keys
+    return Parcel(tuple(entries[path] for path in sorted(entries)), keys)
+
+
+def clashes(entry: Entry, others: Mapping[str, Entry]) -> bool:
+    """Another node has different content there, or a file where this one has a folder."""
+    there = others.get(entry.path)
+    if there is not None:
+        return (there.kind, there.sha256, there.target) != (entry.kind, entry.sha256, entry.target)
+    above = (others.get(path) for path in _with_parents(entry.path)[1:])
+    return any(one is not None and one.kind is not EntryKind.FOLDER for one in above)
 
 
 def _parcel(entries: Iterable[Entry], key_of: _ContentKey) -> Parcel:
@@ -95,11 +128,11 @@ def _with_parents(path: str) -> list[str]:
     return [path, *(str(one) for one in PurePosixPath(path).parents if str(one) != ".")]
 
 
-# Brings what a run made from the store to a folder, each file verified.
+# Downloads the results of a run to a folder, each file verified.
 
 
 def land(store: Store, run: Run, parent: Path) -> Path:
-    """Returns the folder. A run that did not succeed lands beside, under a name that says so."""
+    """Returns the folder. A run that did not succeed goes to another folder, whose name says so."""
     name = run.name if run.state is RunState.SUCCEEDED else f"{run.name}-{run.state}"
     folder = choose_folder(parent, name, run.id)
     parcel = brought(store, run)

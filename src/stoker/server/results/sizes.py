@@ -1,4 +1,4 @@
-"""What runs hold in their stores and on this computer."""
+"""The space that runs use in their stores and on this computer."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from stoker.model.run.run import Run
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
 from stoker.server.code.shelf import Shelves
-from stoker.server.stores.stores import Stores
+from stoker.server.stores.stores import StoreDirectory
 from stoker.stores import Store
 
 _THREADS = 8
 
 
 class Weighing:
-    def __init__(self, home: Home, stores: Stores, shelves: Shelves) -> None:
+    def __init__(self, home: Home, stores: StoreDirectory, shelves: Shelves) -> None:
         self._home = home
         self._stores = stores
         self._shelves = shelves
 
     def weigh(self, runs: Sequence[Run]) -> Sizes:
-        """Looks at every store that the runs are kept in."""
+        """Lists every store of these runs."""
         code = {(run.store, run.snapshot): 0 for run in runs}
         for store, snapshot in code:
             with suppress(StokerError):
@@ -60,7 +60,7 @@ class Weighing:
 
 
 def stored_sizes(store: Store, run_id: str) -> RunSizes:
-    """By what the keys say; keys that nodes made up count as logs."""
+    """By the names of keys; unknown keys of nodes count as logs."""
     top = layout.run(run_id)
     sizes = {"checkpoints": 0, "outputs": 0, "logs": 0}
     for stored in store.list(top.rstrip("/")):
@@ -70,7 +70,7 @@ def stored_sizes(store: Store, run_id: str) -> RunSizes:
 
 
 def _folder_bytes(top: Path) -> int:
-    """What its files take up on the disk; what is linked twice counts once. What cannot be read counts nothing."""
+    """The disk usage of its files; hard links count once, unreadable files not at all."""
     seen: set[tuple[int, int]] = set()
     return sum(_sizes(os.fspath(top), seen))
 

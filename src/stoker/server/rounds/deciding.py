@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from stoker.engine.decision import Decision
 from stoker.engine.lifecycle import give_up
-from stoker.engine.money.limits import Limits
+from stoker.engine.money.limits import LimitFacts
 from stoker.engine.offers.market import Market
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
 from stoker.model.node.orders import Wish
+from stoker.model.run.report import Report
 from stoker.model.run.run import Run
 from stoker.server.rounds.outside import Clock
 
@@ -32,10 +33,11 @@ class Scene:
     slots: Mapping[str, int | None]
     now: datetime
     market: Market
-    limits: Limits
+    limits: LimitFacts
+    said: Mapping[str, Report] = field(default_factory=dict)  # by id of runs that are cancelled
 
     def decide(self, runs: Collection[Run], seen: Seen) -> list[Decision]:
-        return decide(runs, seen, self.slots, self.now, self.market, self.limits)
+        return decide(runs, seen, self.slots, self.now, self.market, self.limits, self.said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from stoker.errors import NotFound
 from stoker.model.job.fields import nearest
 from stoker.model.run.run import Event, Run
 from stoker.server.records.database import Database
-from stoker.server.records.recorder import Recorder
+from stoker.server.records.recorder import FactsRecorder
 from stoker.server.rounds.outside import call
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class Ledger:
     """Whoever reads facts in order to change them holds `lock` from the reading to the saving."""
 
-    def __init__(self, database: Database, recorder: Recorder) -> None:
+    def __init__(self, database: Database, recorder: FactsRecorder) -> None:
         self._database = database
         self._recorder = recorder
         self._open: dict[str, Run] = {}

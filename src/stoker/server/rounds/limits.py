@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from stoker.engine.money.limits import NONE, Limits, period
+from stoker.engine.money.limits import NONE, LimitFacts, period
 from stoker.model.run.money import Limit, Period, Spell
 from stoker.model.run.run import Run
 from stoker.server.records.database import Database
-from stoker.server.records.limittable import LimitTable
+from stoker.server.records.tables import LimitTable
 
 
 class LimitBook:
@@ -22,14 +22,14 @@ class LimitBook:
         self._past: dict[str, tuple[tuple[str, Spell], ...]] = {}  # by run id: whose, and what each node cost
         self.wake = wake
 
-    def current(self, now: datetime) -> Limits:
+    def current(self, now: datetime) -> LimitFacts:
         """For the engine. Whatever lies before this month no longer matters."""
         given = self.given
         if not given:
             return NONE
         since = period(Period.MONTH, now)[0]
         past = (one for spells in self._past.values() for one in spells)
-        return Limits(given, tuple(one for one in past if one[1].until is None or one[1].until > since))
+        return LimitFacts(given, tuple(one for one in past if one[1].until is None or one[1].until > since))
 
     @property
     def given(self) -> tuple[Limit, ...]:

@@ -17,6 +17,7 @@ from stoker.server.rounds.outside import Clock, call
 log = logging.getLogger(__name__)
 
 KEEP_S = 60.0
+RETRY_S, MOST_RETRY_S = 1.0, 10.0  # before a provider that failed is asked again: longer each time
 
 Ask = tuple[str, Need]
 
@@ -28,6 +29,7 @@ class Offers:
         self._wake = wake
         self._known: dict[Ask, tuple[float, list[Offer]]] = {}
         self._under_way: dict[Ask, asyncio.Task[None]] = {}
+        self._retry_s: dict[Ask, float] = {}
         self.trouble: dict[str, StokerError] = {}  # by provider: why it could not be asked
 
     def market(self, runs: Collection[Run]) -> tuple[Market, set[str]]:
@@ -62,12 +64,15 @@ class Offers:
                 raise NotSetUp(unready)
             self._known[ask] = (self._clock.steady(), offers)
             self.trouble.pop(name, None)
+            self._retry_s.pop(ask, None)
         except Exception as error:
             known = error if isinstance(error, StokerError) else ProviderFailed(f"{type(error).__name__}: {error}")
             if str(self.trouble.get(name)) != str(known):
                 log.warning("the offers of %s: %s", name, known.message, exc_info=None if known is error else error)
             self.trouble[name] = known
-            await asyncio.sleep(1.0)  # before it is asked again
+            pause_s = self._retry_s.get(ask, RETRY_S)
+            self._retry_s[ask] = min(1.5 * pause_s, MOST_RETRY_S)
+            await asyncio.sleep(pause_s)
         finally:
             self._under_way.pop(ask, None)
         self._wake()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,7 @@ from stoker.engine.decision import Action, Decision, Land, StartNode, StartSpare
 from stoker.engine.drills import rate_per_hour
 from stoker.engine.looking import Requests
 from stoker.engine.money.fuse import is_news
-from stoker.engine.nodes.leftovers import node_key
+from stoker.engine.nodes.keys import spare_key
 from stoker.errors import (
     Corrupt,
     Malformed,
@@ -31,7 +31,7 @@ from stoker.model import untrusted, wire
 from stoker.model.node.node import NodeRequest
 from stoker.model.node.orders import Orders, Wish, Wishes
 from stoker.model.run.money import UNLIMITED, Fuse
-from stoker.model.run.run import Attempt, AttemptState, Event, Run
+from stoker.model.run.run import Attempt, AttemptState, Event, Member, Run
 from stoker.model.workspace import layout
 from stoker.providers import Provider
 from stoker.server.results.parcels import land
@@ -40,14 +40,14 @@ from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.outside import Clock, call, call_far
 from stoker.server.stores.accesses import Accesses
 from stoker.server.stores.keychain import Vault
-from stoker.server.stores.stores import Stores
+from stoker.server.stores.stores import StoreDirectory
 from stoker.server.visits.wishes import Visits
 from stoker.stores.pacing import NEAR, pacing
 
 log = logging.getLogger(__name__)
 
 Order = Callable[[], None]
-StoreWork = Callable[[Run, Attempt], Coroutine[Any, Any, None]]
+StoreWork = Callable[[Run, Member], Coroutine[Any, Any, None]]
 
 _PAUSE_S = 2.0  # before a store that could not be used, or a provider that would not release, is asked again
 _LONGEST_PAUSE_S = 60.0
@@ -58,7 +58,7 @@ class Performer:
     def __init__(
         self,
         providers: Mapping[str, Provider],
-        stores: Stores,
+        stores: StoreDirectory,
         accesses: Accesses,
         leases: Leases,
         ledger: Ledger,
@@ -102,17 +102,19 @@ class Performer:
         """What came of everything that was asked for, as of now."""
         steady = self._clock.steady()
         wished_s = {key: steady - told for key, told in self.told.items()}
-        return Requests(self.trouble, self.unasked, tuple(self.copying), wished_s)
+        return Requests(self.trouble, self.unasked, tuple(self.copying), wished_s, self._leases.renewed_at)
 
     async def perform(self, action: Action) -> None:
         """Quick actions are done on return; long ones go on in the background, once at a time."""
         match action:
             case StartNode(run, fuse):
-                await self._with_store(run, "start", partial(self._start, fuse))
+                await self._each(run, "start", partial(self._start, fuse))
             case StartSpare(run, fuse):
-                await self._with_store(run, "start spare", partial(self._start_spare, fuse))
+                spared = [member for member in _attempt(run).members if member.spare]
+                await self._each(run, "start spare", partial(self._start_spare, fuse), spared)
             case TellAgent(run, fuse):
-                self._note_fuse(_attempt(run).key, fuse)
+                for member in _attempt(run).members:
+                    self._note_fuse(member.key, fuse)
                 await self.speak_to(run)
             case StopNode(provider, key):
                 self._background(f"stop {key}", self._stop(provider, key))
@@ -120,22 +122,28 @@ class Performer:
                 self._background(f"land {run.id}", self._land(run))
 
     async def speak_to(self, run: Run) -> None:
-        """What the agent of its node has to hear through the store: wishes, its lease and its access."""
-        attempt = _attempt(run)
-        if self._has_news(run, attempt):
-            await self._with_store(run, "tell", self._tell)
-        lease_s = self._leases.lasting_s(run, attempt, self._fuses.get(attempt.key))
-        if self._leases.is_due(attempt, lease_s):
-            self._background(f"lease {attempt.key}", self._renew_lease(run, attempt, lease_s))
-        if self._accesses.is_due(run, attempt):
-            self._background(f"renew {attempt.key}", call_far(self._accesses.renew, run, attempt, lease_s))
+        """What the agents of its nodes have to hear through the store: wishes, their leases and their accesses."""
+        for member in _attempt(run).members:
+            if self._has_news(run, member):
+                await self._with_store(run, member, "tell", self._tell)
+            lease_s = self._leases.lasting_s(run, member, self._fuses.get(member.key))
+            if self._leases.is_due(member, lease_s):
+                self._background(f"lease {member.key}", self._renew_lease(run, member, lease_s))
+            if self._accesses.is_due(run, member):
+                self._background(f"renew {member.key}", call_far(self._accesses.renew, run, member, lease_s))
 
-    async def _with_store(self, run: Run, verb: str, work: StoreWork) -> None:
+    async def _each(self, run: Run, verb: str, work: StoreWork, members: Sequence[Member] = ()) -> None:
+        """All nodes of a gang are asked for at once."""
+        some = members or _attempt(run).members
+        await asyncio.gather(*(self._with_store(run, member, verb, work) for member in some))
+
+    async def _with_store(self, run: Run, attempt: Member, verb: str, work: StoreWork) -> None:
         """Nobody waits for a store that is far, and one that cannot be used now costs no attempt: what was asked for
         is asked for again."""
-        attempt = _attempt(run)
         try:
-            near = pacing(self._stores.of(run)) is NEAR and (run.start is None or run.id in self._brought)
+            near = pacing(await self._stores.reach(run.store)) is NEAR and (
+                run.start is None or run.id in self._brought
+            )
         except StokerError as error:
             self._store_trouble[attempt.key] = error.message
             return
@@ -147,7 +155,7 @@ class Performer:
         else:
             self._background(f"{verb} {attempt.key}", self._patiently(run, attempt, work))
 
-    async def _patiently(self, run: Run, attempt: Attempt, work: StoreWork) -> None:
+    async def _patiently(self, run: Run, attempt: Member, work: StoreWork) -> None:
         try:
             await work(run, attempt)
             self._store_trouble.pop(attempt.key, None)
@@ -155,24 +163,30 @@ class Performer:
             self._note_store_trouble(run, attempt, error)
             await asyncio.sleep(_PAUSE_S)
 
-    def _note_store_trouble(self, run: Run, attempt: Attempt, error: StokerError) -> None:
+    def _note_store_trouble(self, run: Run, attempt: Member, error: StokerError) -> None:
         log.warning("%s waits for its store: %s", attempt.key, error.message)
         self._store_trouble[attempt.key] = error.message
         if run.wish is Wish.CANCEL:  # patience with it begins now, although it cannot be told
             self.told.setdefault(attempt.key, self._clock.steady())
 
-    async def _start(self, fuse: Fuse | None, run: Run, attempt: Attempt) -> None:
-        key = layout.orders(run.id, attempt.number)
+    async def _start(self, fuse: Fuse | None, run: Run, attempt: Member) -> None:
+        key = layout.orders(run.id, attempt.number, attempt.node)
         orders = replace(self._orders(run, attempt), fuse=fuse)
         await self._ask_for(run, attempt, fuse, lambda: self._put(run, attempt, key, orders))
 
-    async def _start_spare(self, fuse: Fuse | None, run: Run, attempt: Attempt) -> None:
+    async def _start_spare(self, fuse: Fuse | None, run: Run, attempt: Member) -> None:
         """The node behind this attempt's: it gets its orders when its time has come."""
-        number = attempt.number + 1
-        ahead = Attempt(number, node_key(run, number), AttemptState.ASKED, self._clock.now(), offer=attempt.spare)
+        ahead = Member(
+            attempt.number + 1,
+            spare_key(run, attempt),
+            AttemptState.ASKED,
+            self._clock.now(),
+            offer=attempt.spare,
+            node=attempt.node,
+        )
         await self._ask_for(run, ahead, fuse, None)
 
-    async def _ask_for(self, run: Run, attempt: Attempt, fuse: Fuse | None, order: Order | None) -> None:
+    async def _ask_for(self, run: Run, attempt: Member, fuse: Fuse | None, order: Order | None) -> None:
         try:
             request = await self._request(run, attempt, fuse, order)
             self.unasked.pop(attempt.key, None)
@@ -195,7 +209,7 @@ class Performer:
             if self._clock.steady() - since > _SURPRISED_S:
                 self.trouble[attempt.key] = _unexpected(error)
 
-    async def _request(self, run: Run, attempt: Attempt, fuse: Fuse | None, order: Order | None) -> NodeRequest:
+    async def _request(self, run: Run, attempt: Member, fuse: Fuse | None, order: Order | None) -> NodeRequest:
         """What the provider is asked for, once everything that the node needs lies in the store. Where the store fails
         nothing was asked for, and nothing is lost: somebody repairs it, and it is tried again. A node without orders
         has a short lease."""
@@ -209,8 +223,8 @@ class Performer:
             await call(self._leases.renew, run, attempt, lease_s)
             request = NodeRequest(
                 attempt.key,
-                layout.orders(run.id, attempt.number),
-                self._stores.of(run).url,
+                layout.orders(run.id, attempt.number, attempt.node),
+                (await self._stores.reach(run.store)).url,
                 offer=attempt.offer,
                 max_price=run.job.spot.max_price if run.job.spot else None,
                 secrets=self._vault.values(run.id),
@@ -219,6 +233,7 @@ class Performer:
                 fuse=fuse,
                 lease_s=lease_s or None,
                 labels={"run": run.name, "owner": run.person},
+                gang=run.id if run.job.nodes > 1 else "",
             )
             if attempt.offer and attempt.offer.again:
                 await call(self._accesses.hand_over, run, attempt.offer.again, request)
@@ -227,7 +242,7 @@ class Performer:
             raise
         return request
 
-    async def _bring_start(self, run: Run, attempt: Attempt) -> None:
+    async def _bring_start(self, run: Run, attempt: Member) -> None:
         """Before a machine is asked for: copying costs time, and nothing else."""
         if run.start is None or run.id in self._brought:
             return
@@ -238,13 +253,13 @@ class Performer:
         finally:
             del self.copying[attempt.key]
 
-    def _orders(self, run: Run, attempt: Attempt) -> Orders:
+    def _orders(self, run: Run, attempt: Member) -> Orders:
         here = self._providers[run.job.on].features.shares_files
         return Orders(
             run_id=run.id,
             run_name=run.name,
             attempt=attempt.number,
-            node=0,
+            node=attempt.node,
             key=attempt.key,
             job=replace(run.job, env={**run.here, **run.job.env}) if here and run.here else run.job,
             snapshot=run.snapshot,
@@ -257,7 +272,7 @@ class Performer:
             terminal=run.terminal,
         )
 
-    async def _renew_lease(self, run: Run, attempt: Attempt, lease_s: float) -> None:
+    async def _renew_lease(self, run: Run, attempt: Member, lease_s: float) -> None:
         """The node hears of it through its store; nobody waits for the cloud that only writes it down, too."""
         await call(self._leases.renew, run, attempt, lease_s)
         self._background(f"mark {attempt.key}", call_far(self._leases.mark, run, attempt, lease_s))
@@ -265,18 +280,19 @@ class Performer:
     async def _cut_lease(self, key: str) -> None:
         """A node that cannot be released now hears through its store that it may not stay for long."""
         run = next((one for one in self._ledger.open if key.startswith(f"{one.id}-")), None)
-        attempt = next((one for one in run.attempts if one.key == key), None) if run else None
+        attempt = next((one for one in run.members if one.key == key), None) if run else None
         if run and attempt and attempt.state.over and self._leases.is_due(attempt, self._leases.idle_s(run)):
             await call(self._leases.renew, run, attempt, self._leases.idle_s(run))
 
-    def _has_news(self, run: Run, attempt: Attempt) -> bool:
+    def _has_news(self, run: Run, attempt: Member) -> bool:
         """Nothing is written as long as there is nothing new to say."""
         return self._wished(run, attempt) != self._wishes.get(attempt.key) or (
             run.wish is Wish.CANCEL and attempt.key not in self.told
         )
 
-    async def _tell(self, run: Run, attempt: Attempt) -> None:
-        wishes, key = self._wished(run, attempt), layout.wishes(run.id, attempt.number)
+    async def _tell(self, run: Run, attempt: Member) -> None:
+        wishes = self._wished(run, attempt)
+        key = layout.wishes(run.id, attempt.number, attempt.node)
         if attempt.key not in self._wishes:
             self._wishes[attempt.key] = await call(self._said, run, attempt, key)
         if wishes != self._wishes[attempt.key]:
@@ -293,13 +309,13 @@ class Performer:
         elif fuse is None and said and said.stop_at_usd != UNLIMITED:
             self._fuses[key] = replace(said, stop_at_usd=UNLIMITED, as_of=self._clock.now())
 
-    def _wished(self, run: Run, attempt: Attempt) -> Wishes:
+    def _wished(self, run: Run, attempt: Member) -> Wishes:
         return replace(_wishes(run, attempt), visits=self._visits.of(attempt.key), fuse=self._fuses.get(attempt.key))
 
-    def _put(self, run: Run, attempt: Attempt, key: str, told: Orders | Wishes) -> None:
+    def _put(self, run: Run, attempt: Member, key: str, told: Orders | Wishes) -> None:
         self._stores.of(run).put(key, self._accesses.signed(run, attempt, key, wire.dump(told)))
 
-    def _said(self, run: Run, attempt: Attempt, key: str) -> Wishes | None:
+    def _said(self, run: Run, attempt: Member, key: str) -> Wishes | None:
         """What an earlier server may have told the agent. Its node can write there, too."""
         try:
             data = untrusted.fetch_bytes(self._stores.of(run), key, untrusted.SMALL_BYTES)
@@ -337,7 +353,8 @@ class Performer:
     async def _land(self, run: Run) -> None:
         """A folder that cannot be written to is the user's to mend: said once, and the bytes stay in the store."""
         try:
-            folder = await asyncio.to_thread(land, self._stores.of(run), run, Path(run.land_in))
+            store = await self._stores.reach(run.store)
+            folder = await asyncio.to_thread(land, store, run, Path(run.land_in))
             await self._note_landing(run, f"outputs landed in {folder}", landed=str(folder))
         except StoreUnavailable as error:
             log.warning("the outputs of %s wait for their store: %s", run.name, error.message)
@@ -384,6 +401,10 @@ def _attempt(run: Run) -> Attempt:
     return run.attempts[-1]
 
 
-def _wishes(run: Run, attempt: Attempt) -> Wishes:
-    drill = attempt.notice if attempt.notice and attempt.notice.drill else None
-    return Wishes(run.wish, "cancelled" if run.wish is Wish.CANCEL else "", drill)
+def _wishes(run: Run, member: Member) -> Wishes:
+    """What a machine was told by whoever owns it, it knows; its peers hear of it here."""
+    gang = _attempt(run)
+    notices = [one.notice for one in gang.members if one.notice and (one.notice.drill or one.node != member.node)]
+    broken = "another node of its gang has ended" if gang.broken_at else ""
+    cancelled = "cancelled" if run.wish is Wish.CANCEL else ""
+    return Wishes(run.wish, cancelled, min(notices, key=lambda one: one.deadline, default=None), broken=broken)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from stoker.engine import looking, showing
@@ -13,11 +13,13 @@ from stoker.engine.decision import Action, Decision, StopNode
 from stoker.engine.looking import Requests
 from stoker.engine.nodes import alone, leftovers
 from stoker.engine.offers.placement import why_waiting
-from stoker.engine.rounds import never_placed, untouched
+from stoker.engine.rounds import untouched
 from stoker.engine.showing import Beside
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
 from stoker.model.node.node import Need, NodeSight
+from stoker.model.node.orders import Wish
+from stoker.model.run.report import Report
 from stoker.model.run.run import Run, RunState
 from stoker.providers import Provider
 from stoker.server.probing import Probing
@@ -29,7 +31,7 @@ from stoker.server.rounds.offers import Offers
 from stoker.server.rounds.outside import Clock
 from stoker.server.rounds.performer import Performer
 from stoker.server.rounds.reports import Reports
-from stoker.server.stores.stores import Stores
+from stoker.server.stores.stores import StoreDirectory
 from stoker.stores.pacing import pacing
 
 log = logging.getLogger(__name__)
@@ -42,7 +44,7 @@ class Reconciler:
     def __init__(
         self,
         ledger: Ledger,
-        stores: Stores,
+        stores: StoreDirectory,
         providers: Mapping[str, Provider],
         performer: Performer,
         clock: Clock,
@@ -121,7 +123,7 @@ class Reconciler:
         )
         if heard.report is None or heard.trouble:
             return beside
-        store = self._stores.of(run)
+        store = await self._stores.reach(run.store)
         beat_s = pacing(store).beat_s
         silence = await self._probing.why(store) if showing.is_silent(heard, beat_s) else ""
         return replace(beside, beat_s=beat_s, silence=silence)
@@ -160,14 +162,22 @@ class Reconciler:
         """What is decided and saved. A run that fails here is left as it is, for a while; the others are not."""
         market, unknown = self._offers.market(self._ledger.open)
         runs = {run.id: run for run in self._ledger.open if run.id not in unknown}
-        known = [run for run in runs.values() if run.job.on in sights or never_placed(run)]
-        seen = self._sightings([run for run in known if not untouched(run)], sights)
+        known = [run for run in runs.values() if run.job.on in sights and not untouched(run)]
+        seen = self._sightings(known, sights)
         now = self._clock.now()
-        decisions = self._deciding.decide(runs, seen, Scene(self._slots(), now, market, self._limits.current(now)))
+        scene = Scene(self._slots(), now, market, self._limits.current(now), self._last_words(runs.values()))
+        decisions = self._deciding.decide(runs, seen, scene)
         for run_id in seen:
             if (attempt := runs[run_id].attempt) and run_id not in self._deciding.trouble:
-                self._reports.accept(attempt.key)
+                for member in attempt.members:
+                    self._reports.accept(member.key)
         return await self._save(runs, decisions)
+
+    def _last_words(self, runs: Collection[Run]) -> dict[str, Report]:
+        """What the nodes of runs that are cancelled have said: enough to end them where their provider is not seen."""
+        wanted = [run for run in runs if run.wish is Wish.CANCEL and run.attempt]
+        said = {run.id: self._reports.of(run.attempt.key).report for run in wanted if run.attempt}
+        return {run_id: report for run_id, report in said.items() if report}
 
     def _sightings(self, runs: Sequence[Run], sights: Sights) -> dict[str, Sighting]:
         found: dict[str, Sighting] = {}
@@ -240,8 +250,8 @@ class Reconciler:
         return found
 
     def _sighting(self, run: Run, sights: list[NodeSight], requests: Requests) -> Sighting:
-        key, on = run.attempt.key if run.attempt else "", run.job.on
-        heard, limited = {key: self._reports.heard(key)}, bool(self._limits.over(run.person))
+        on, limited = run.job.on, bool(self._limits.over(run.person))
+        heard = {one.key: self._reports.heard(one.key) for one in (run.attempt.members if run.attempt else ())}
         features = self._providers[on].features
         return looking.sighting(run, sights, self._gone.get(on, ()), heard, requests, features, limited=limited)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,12 +15,12 @@ from stoker.engine.nodes.leftovers import claimed
 from stoker.errors import Malformed, Missing, StokerError, StoreFailed, StoreUnavailable
 from stoker.model import untrusted
 from stoker.model.run.report import Phase, Report
-from stoker.model.run.run import Attempt, Event, Run
+from stoker.model.run.run import Attempt, Event, Member, Run
 from stoker.model.workspace import layout
 from stoker.server.records.database import left_out_words
 from stoker.server.results.lines import MOST_UNREADABLE, lines
 from stoker.server.rounds.outside import Clock, call, call_far
-from stoker.server.stores.stores import Stores
+from stoker.server.stores.stores import StoreDirectory
 from stoker.stores import Store
 from stoker.stores.pacing import NEAR, Pacing, pacing
 
@@ -33,7 +33,7 @@ _RECOVERY_S = 60.0  # for an agent whose own request hung with the store, until 
 
 
 @dataclass
-class Seen:
+class SeenReport:
     """All times are those of the server's steady clock."""
 
     raw: bytes | None = None  # None: there was none
@@ -77,16 +77,16 @@ class Seen:
 
 
 class Reports:
-    def __init__(self, stores: Stores, clock: Clock, wake: Callable[[], None]) -> None:
+    def __init__(self, stores: StoreDirectory, clock: Clock, wake: Callable[[], None]) -> None:
         self._stores = stores
         self._clock = clock
         self._wake = wake
-        self._seen: dict[str, Seen] = {}  # by node key
+        self._seen: dict[str, SeenReport] = {}  # by node key
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._gone_at: dict[str, float] = {}  # by node key: when its node was first seen gone
 
-    def of(self, key: str) -> Seen:
-        return self._seen.get(key) or Seen()
+    def of(self, key: str) -> SeenReport:
+        return self._seen.get(key) or SeenReport()
 
     def heard(self, key: str) -> Heard:
         """The same, as facts to decide upon."""
@@ -108,12 +108,12 @@ class Reports:
         now = self._clock.steady()
         self._seen = {key: seen for key, seen in self._seen.items() if key in needed}
         self._gone_at = {key: self._gone_at.get(key, now) for key in gone}
-        near: list[tuple[Store, Run, Attempt]] = []
-        for run in runs:
-            attempt = run.attempt
-            if not attempt or attempt.key not in needed:
+        near: list[tuple[Store, Run, Member]] = []
+        members = ((run, member) for run in runs if run.attempt for member in run.attempt.members)
+        for run, attempt in members:
+            if attempt.key not in needed:
                 continue
-            store = self._open(run, attempt.key)
+            store = await self._open(run, attempt.key)
             if store and pacing(store) is NEAR:
                 near.append((store, run, attempt))
             elif store and self._is_due(attempt.key, now) and attempt.key not in self._under_way:
@@ -129,7 +129,7 @@ class Reports:
 
     def _refuse(self, key: str, why: str) -> None:
         """It counts as refused until something it says is accepted. What it said before stands."""
-        seen = self._seen.setdefault(key, Seen())
+        seen = self._seen.setdefault(key, SeenReport())
         seen.refused = why
         seen.refused_since = seen.refused_since or self._clock.steady()
 
@@ -142,21 +142,21 @@ class Reports:
         """Everything that a node which is gone has said is known. Until then nobody may conclude that it said less."""
         return self.of(key).asked_at >= self._gone_at.get(key, 0.0)
 
-    def _open(self, run: Run, key: str) -> Store | None:
+    async def _open(self, run: Run, key: str) -> Store | None:
         try:
-            return self._stores.of(run)
+            return await self._stores.reach(run.store)
         except StokerError as error:
-            self._seen.setdefault(key, Seen()).trouble = error.message
+            self._seen.setdefault(key, SeenReport()).trouble = error.message
             return None
 
     def _is_due(self, key: str, now: float) -> bool:
-        seen = self._seen.setdefault(key, Seen())
+        seen = self._seen.setdefault(key, SeenReport())
         return now >= seen.due or (key in self._gone_at and not seen.trouble and not self.heard_last(key))
 
-    async def _ask(self, store: Store, run: Run, attempt: Attempt) -> None:
+    async def _ask(self, store: Store, run: Run, attempt: Member) -> None:
         """One look at a far store. Whatever it finds out, the next round knows."""
-        seen = self._seen.setdefault(attempt.key, Seen())
-        before, pace = (seen.report, seen.trouble), pacing(store)
+        seen = self._seen.setdefault(attempt.key, SeenReport())
+        before, pace = (seen.report, seen.trouble, self.heard_last(attempt.key)), pacing(store)
         eager = attempt.notice is not None or attempt.key in self._gone_at
         try:
             await call_far(self._read, store, run, attempt)
@@ -168,10 +168,10 @@ class Reports:
             self._pause(seen, before[0], pace, eager=eager, spot=bool(attempt.offer and attempt.offer.spot))
         finally:
             self._under_way.pop(attempt.key, None)
-        if before != (seen.report, seen.trouble) or attempt.key in self._gone_at:
+        if before != (seen.report, seen.trouble, self.heard_last(attempt.key)):
             self._wake()
 
-    def _pause(self, seen: Seen, before: Report | None, pace: Pacing, *, eager: bool, spot: bool) -> None:
+    def _pause(self, seen: SeenReport, before: Report | None, pace: Pacing, *, eager: bool, spot: bool) -> None:
         """Short while something is about to happen; a heartbeat is no news. A machine that may be taken away has thirty
         seconds to say so, and each of them counts for the next one."""
         news = (before.phase if before else None) != (seen.report.phase if seen.report else None)
@@ -181,7 +181,7 @@ class Reports:
         seen.pause_s = pace.eager_s if news else min(max(seen.pause_s, pace.eager_s) * _SLOWER, slowest)
         seen.due = self._clock.steady() + seen.pause_s
 
-    def _read_all(self, some: list[tuple[Store, Run, Attempt]]) -> None:
+    def _read_all(self, some: list[tuple[Store, Run, Member]]) -> None:
         """One that cannot be read keeps nobody from the others."""
         for store, run, attempt in some:
             try:
@@ -191,16 +191,16 @@ class Reports:
                 self._note_trouble(attempt.key, error)
 
     def _note_trouble(self, key: str, error: Exception) -> None:
-        seen = self._seen.setdefault(key, Seen())
+        seen = self._seen.setdefault(key, SeenReport())
         text = error.message if isinstance(error, StokerError) else f"{type(error).__name__}: {error}"
         if text != seen.trouble:
             log.warning("the report of %s: %s", key, text, exc_info=None if isinstance(error, StokerError) else error)
         seen.trouble = text
         seen.excuse(self._clock.steady())  # silence that is the store's, not the agent's
 
-    def _read(self, store: Store, run: Run, attempt: Attempt) -> None:
+    def _read(self, store: Store, run: Run, attempt: Member) -> None:
         """In a thread. A report that has not changed is not parsed again."""
-        seen, began = self._seen.setdefault(attempt.key, Seen()), self._clock.steady()
+        seen, began = self._seen.setdefault(attempt.key, SeenReport()), self._clock.steady()
         raw = None
         try:
             raw = _fetched(store, run, attempt)
@@ -210,7 +210,7 @@ class Reports:
                 return
             seen.raw = raw
             report = untrusted.load(Report, raw, self._clock.now())
-            if (report.attempt, report.node) != (attempt.number, 0):
+            if (report.attempt, report.node) != (attempt.number, attempt.node):
                 raise Malformed(f"it is that of attempt {report.attempt} and node {report.node}")
         except Missing:
             if seen.raw is not None:
@@ -226,29 +226,29 @@ class Reports:
             seen.said_at = _written_at(store, run, attempt) if report.outcome else None
 
 
-def _written_at(store: Store, run: Run, attempt: Attempt) -> datetime | None:
+def _written_at(store: Store, run: Run, attempt: Member) -> datetime | None:
     """By the store's clock, which no node can set. None where it does not say."""
-    key = layout.report(run.id, attempt.number)
+    key = layout.report(run.id, attempt.number, attempt.node)
     with suppress(StokerError, OverflowError, ValueError):
         times = [one.changed_at for one in store.list(key.rpartition("/")[0]) if one.key == key]
         return datetime.fromtimestamp(times[0], UTC) if times and times[0] > 0 else None
     return None
 
 
-def _check_there(store: Store, run: Run, attempt: Attempt) -> None:
+def _check_there(store: Store, run: Run, attempt: Member) -> None:
     """A store that has lost even the orders, such as a folder on a disk that is not mounted, is away: no node is to be
     blamed for its silence. Raises StoreUnavailable."""
     try:
-        store.get(layout.orders(run.id, attempt.number), 0, 1)
+        store.get(layout.orders(run.id, attempt.number, attempt.node), 0, 1)
     except Missing:
         raise StoreUnavailable("what was in it is not there any more") from None
 
 
-def _fetched(store: Store, run: Run, attempt: Attempt) -> bytes:
+def _fetched(store: Store, run: Run, attempt: Member) -> bytes:
     """A node can put something in the place of its report that no store gives out, such as a link to itself. That is
     its fault and not the store's, where the store gives out what only the server writes."""
     try:
-        return untrusted.fetch_bytes(store, layout.report(run.id, attempt.number), untrusted.REPORT_BYTES)
+        return untrusted.fetch_bytes(store, layout.report(run.id, attempt.number, attempt.node), untrusted.REPORT_BYTES)
     except (Missing, Malformed):
         raise
     except StoreFailed as error:
@@ -263,14 +263,27 @@ MOST_EVENTS = 1000  # of one attempt
 MOST_OF_A_KIND = 200  # likewise, so that one kind crowds out no other
 _MOST_BYTES = 16 << 20
 _LONGEST_KIND = 40
+METRICS = "metrics"  # the kind of events that say where metrics were found
 _LONGEST_TEXT = 4000
 
 
 def agent_events(store: Store, run_id: str, attempt: Attempt, now: datetime) -> list[Event]:
-    """Of one attempt, in their order. What is too much is counted in one event of its own, and so are lines that no
+    """Of one attempt, in the order of their time."""
+    if not attempt.peers:
+        return _events(store, run_id, attempt, now)
+    found = [
+        replace(event, text=f"node {member.node}: {event.text}")
+        for member in attempt.members
+        for event in _events(store, run_id, member, now)
+    ]
+    return sorted(found, key=lambda event: event.at)
+
+
+def _events(store: Store, run_id: str, attempt: Member, now: datetime) -> list[Event]:
+    """Of one node, in their order. What is too much is counted in one event of its own, and so are lines that no
     agent writes. A node's clock moves nothing to before its attempt, or into the future."""
     number, reading = attempt.number, _Reading(attempt.asked_at, now)
-    found = list(reading.events(lines(store, layout.events(run_id, number), _MOST_BYTES)))
+    found = list(reading.events(lines(store, layout.events(run_id, number, attempt.node), _MOST_BYTES)))
     at = found[-1].at if found else now
     if reading.left_out:
         least = "at least " if reading.left_out >= MOST_UNREADABLE else ""
@@ -280,6 +293,17 @@ def agent_events(store: Store, run_id: str, attempt: Attempt, now: datetime) -> 
         least = "at least " if reading.unreadable >= MOST_UNREADABLE else ""
         text = f"{least}{count} of the events of attempt {number} cannot be read"
         found.append(Event(at, "events-unreadable", f"{text}: {reading.why}"))
+    return found
+
+
+def told_once(events: Iterable[Event]) -> list[Event]:
+    """Without what each attempt says again: by which shape of lines its metrics were found."""
+    found, told = [], set()
+    for event in events:
+        shape = event.text.partition(":")[0] if event.kind == METRICS else ""
+        if not shape or shape not in told:
+            found.append(event)
+        told.add(shape)
     return found
 
 

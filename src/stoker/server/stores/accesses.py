@@ -1,4 +1,4 @@
-"""What nodes are given of the stores they need: a part of each, for a while, and again before that ends."""
+"""The access of nodes to stores: a part of each, for a limited time, renewed before it ends."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+from stoker.engine.nodes.keys import node_of
 from stoker.errors import StokerError, StoreDenied
 from stoker.model.node.node import NodeRequest
-from stoker.model.run.run import Attempt, Run
+from stoker.model.run.run import Member, Run
 from stoker.model.workspace import layout
 from stoker.server.rounds.outside import Clock
 from stoker.server.stores.keychain import Keychain
-from stoker.server.stores.stores import Stores
-from stoker.stores import sealed
+from stoker.server.stores.stores import StoreDirectory
 from stoker.stores.access import Access, Route
 from stoker.stores.credential import NONE
 from stoker.stores.kinds import grant, kind_of, locate
+from stoker.stores.sealed import signing
+from stoker.stores.sealed.sealing import seal
 
-FOR_S = 86_400.0  # a server that is away for a day, such as a shut laptop, costs no run its store
-_LONGER = 6  # so many times as long a node may still read its next access, and nothing else, and change nothing
+FOR_S = 86_400.0  # a server may be down for a day, such as a closed laptop, without a run losing its store
+_LONGER = 6  # for this many times longer a node may read its next access, and nothing else, and change nothing
 _LEAST_PAUSE_S = 0.5
 _SAME_PAUSE_S = 60.0
 SEAL = "seal of accesses"
@@ -31,14 +33,14 @@ class Accesses:
 
     def __init__(
         self,
-        stores: Stores,
+        stores: StoreDirectory,
         keychain: Keychain,
         clock: Clock,
         for_s: float = FOR_S,
         *,
         here: Callable[[str], bool] = lambda _provider: True,
     ) -> None:
-        """`here` says of a provider whether its nodes are on this computer, and run as whoever runs the server."""
+        """`here` says whether the nodes of a provider are on this computer, and run as the user of the server."""
         self._stores = stores
         self._here = here
         self._keychain = keychain
@@ -46,11 +48,11 @@ class Accesses:
         self._for_s = for_s
         self._lock = threading.Lock()
         self._due: dict[str, float] = {}  # by node key, unix seconds; unknown: now, as after a restart
-        self._ends: dict[str, float] = {}  # by node key: when its last access ends
+        self._ends: dict[str, float] = {}  # by node key: when its last access expires
         self.trouble: dict[str, str] = {}  # by node key: why its access could not be renewed
 
-    def first(self, run: Run, attempt: Attempt, lease_s: float = 0.0) -> tuple[str, str]:
-        """The access as text and the key it is renewed with; empty where the node finds all in the run's folder. It
+    def first(self, run: Run, attempt: Member, lease_s: float = 0.0) -> tuple[str, str]:
+        """The access as text and the key of its renewal; empty where the node finds everything in the run's folder. It
         outlasts a lease of this length."""
         if not self._is_needed(run):
             return "", ""
@@ -59,36 +61,36 @@ class Accesses:
         return access.to_text(), self._seal(attempt.key)
 
     def hand_over(self, run: Run, machine: str, request: NodeRequest) -> None:
-        """Tells the machine that was had under this key what it is to do next, and with which access. Only that machine
-        can open it: it was given the seal when it was made."""
-        key = layout.again(run.id, int(machine.rpartition("-")[2]))
+        """Gives the machine with this key its next orders and access. Only that machine can decrypt them: it got the
+        key when it was created."""
+        key = layout.again(*node_of(machine))
         words = json.dumps({"orders": request.orders, "variables": request.variables, "spend": request.spend})
-        self._stores.of(run).put(key, sealed.seal(self._seal(machine), words, key))
+        self._stores.of(run).put(key, seal(self._seal(machine), words, key))
 
-    def signed(self, run: Run, attempt: Attempt, key: str, data: bytes) -> bytes:
-        """What a node is told at this key. One that reads it over a network believes nobody else: others may write to
-        the same store."""
-        return sealed.signed(self._seal(attempt.key), data, key) if self._is_needed(run) else data
+    def signed(self, run: Run, attempt: Member, key: str, data: bytes) -> bytes:
+        """A message to a node, signed for this key. Over a network, nodes trust nothing else: others may write to the
+        same store."""
+        return signing.signed(self._seal(attempt.key), data, key) if self._is_needed(run) else data
 
-    def opened(self, run: Run, attempt: Attempt, key: str, data: bytes) -> bytes:
-        """What it was told. Raises Corrupt where somebody else wrote it."""
-        return sealed.opened(self._seal(attempt.key), data, key) if self._is_needed(run) else data
+    def opened(self, run: Run, attempt: Member, key: str, data: bytes) -> bytes:
+        """The message. Raises Corrupt where another writer forged it."""
+        return signing.opened(self._seal(attempt.key), data, key) if self._is_needed(run) else data
 
-    def is_due(self, run: Run, attempt: Attempt) -> bool:
-        """Cheap: asked in every round."""
+    def is_due(self, run: Run, attempt: Member) -> bool:
+        """Cheap: called in every round."""
         return self._clock.now().timestamp() >= self._due.get(attempt.key, 0.0) and self._is_needed(run)
 
     def lasts_s(self, node_key: str) -> float:
-        """How long the access that a node was given last lasts; without end where that is not known."""
+        """How long the last access of a node is valid; infinite where that is unknown."""
         ends = self._ends.get(node_key)
         return max(ends - self._clock.now().timestamp(), 0.0) if ends else float("inf")
 
-    def renew(self, run: Run, attempt: Attempt, lease_s: float = 0.0) -> None:
-        """The next access goes where only this node can read it."""
+    def renew(self, run: Run, attempt: Member, lease_s: float = 0.0) -> None:
+        """Writes the next access to where only this node can read it."""
         try:
             access = self._grant(run, attempt, lease_s)
-            key = layout.access(run.id, attempt.number)
-            self._stores.of(run).put(key, sealed.seal(self._seal(attempt.key), access.to_text(), key))
+            key = layout.access(run.id, attempt.number, attempt.node)
+            self._stores.of(run).put(key, seal(self._seal(attempt.key), access.to_text(), key))
         except StokerError as error:
             self.trouble[attempt.key] = error.message
             self._due[attempt.key] = self._clock.now().timestamp() + min(self._for_s / 10, 60.0)
@@ -97,7 +99,7 @@ class Accesses:
         self._note(attempt, access, lease_s)
 
     def renew_soon(self) -> None:
-        """The credential of a store was replaced: what was made of the old one may end at any moment."""
+        """The credential of a store was replaced: accesses from the old one may be revoked at any moment."""
         self._due.clear()
         self._ends.clear()
 
@@ -107,12 +109,12 @@ class Accesses:
         self.trouble.pop(node_key, None)
 
     def check(self, run: Run) -> None:
-        """Raises StoreDenied where the nodes of the run would be given more than their part of a store."""
+        """Raises StoreDenied where the nodes of the run would get more than their part of a store."""
         for name, reads in needs(run, far=self._is_far(run.store)).items():
             known = self._stores.named(name)
             if "" in reads and kind_of(known.url).grants_prefixes:
                 raise StoreDenied(
-                    f"`{run.job.name}` reads files at the top of the store `{name}`: a node would be given all of it",
+                    f"`{run.job.name}` reads files at the top of the store `{name}`: a node could read all of it",
                     hint="move the files into a folder of the store",
                 )
             if not self._here(run.job.on) and not known.shared:
@@ -123,13 +125,13 @@ class Accesses:
         advice = kind_of(url).unsplit(locate(url), held) if held.kind != NONE else ""
         if advice:
             raise StoreDenied(
-                f"the store `{name}` is opened with `{held.kind}`, which cannot be split: a node of `{provider}` would "
+                f"the store `{name}` uses `{held.kind}`, which cannot be restricted: a node of `{provider}` would "
                 "get that credential itself, and could change every run in the store",
                 hint=f"{advice}: `stoker store add {name} {url}`; or allow it with `--shared-with-nodes`",
             )
 
     def for_client(self, store: str, reads: list[str], writes: list[str]) -> Access:
-        """A part of one store for whoever may use this server."""
+        """A part of one store for a client of this server."""
         known, opened = self._stores.named(store), self._stores.open(store)
         for prefix in writes:
             opened.prepare(prefix)
@@ -142,8 +144,8 @@ class Accesses:
     def _is_far(self, store: str) -> bool:
         return not locate(self._stores.named(store).url).local
 
-    def _grant(self, run: Run, attempt: Attempt, lease_s: float) -> Access:
-        """For so long that a node which hears nothing from now on until its lease is over can always write."""
+    def _grant(self, run: Run, attempt: Member, lease_s: float) -> Access:
+        """Long enough that a node without contact to the server can always write until its lease ends."""
         self.check(run)
         for_s = lease_s + self._for_s
         routes: list[Route] = []
@@ -159,12 +161,12 @@ class Accesses:
             expires_at,
         )
 
-    def _ticket(self, run: Run, attempt: Attempt, expires_at: float, for_s: float) -> tuple[Route, ...]:
-        """Lets a node find its next access after this one has ended, as when the server was away for long, and lets a
-        machine begin anew: these three objects, and nothing beside them. Not every store can give it."""
+    def _ticket(self, run: Run, attempt: Member, expires_at: float, for_s: float) -> tuple[Route, ...]:
+        """Lets a node find its next access after this one has expired, for example because the server was down for
+        long, and lets a machine start again: these three objects, and nothing else. Not every store supports it."""
         if not self._is_far(run.store):
             return ()
-        objects = [one(run.id, attempt.number) for one in (layout.access, layout.again, layout.agent)]
+        objects = [one(run.id, attempt.number, attempt.node) for one in (layout.access, layout.again, layout.agent)]
         try:
             later = self._part(run.store, objects, [], for_s)
         except StokerError:
@@ -175,14 +177,14 @@ class Accesses:
         known = self._stores.named(store)
         return grant(known.url, self._stores.credential(store), reads=reads, writes=writes, for_s=for_s)
 
-    def _note(self, attempt: Attempt, access: Access, lease_s: float) -> None:
-        """Half of the time beyond its lease is left for whatever may keep a renewal from arriving. What cannot be
-        renewed, such as a SAS that somebody made, is tried rarely."""
+    def _note(self, attempt: Member, access: Access, lease_s: float) -> None:
+        """Half of the time beyond its lease is reserved for failing renewals. What cannot be renewed, such as a user's
+        SAS, is retried rarely."""
         same = self._ends.get(attempt.key) == access.expires_at
         self._ends[attempt.key] = access.expires_at
         left_s = access.expires_at - self._clock.now().timestamp() if access.expires_at else float("inf")
         if left_s <= 0:
-            self.trouble[attempt.key] = "what its credential allows has ended"
+            self.trouble[attempt.key] = "its credential has expired"
             same = True
         beyond_s = left_s - lease_s if left_s > lease_s else left_s
         self._due[attempt.key] = self._clock.now().timestamp() + max(
@@ -193,14 +195,14 @@ class Accesses:
         with self._lock:
             key = self._keychain.get(SEAL)
             if key is None:
-                key = sealed.new_key()
+                key = signing.new_key()
                 self._keychain.keep(SEAL, key)
-        return sealed.derived_key(key, node_key)
+        return signing.derived_key(key, node_key)
 
 
 def needs(run: Run, *, far: bool) -> dict[str, list[str]]:
-    """By store: what the nodes of a run read besides its own folder, each a prefix or the key of one object. Where the
-    run's store is `far` its code is one object."""
+    """By store: what the nodes of a run read besides its own folder, each a prefix or the key of one object. If the
+    run's store is `far`, its code is one object."""
     found = {run.store: [layout.code(run.snapshot)] if far else ["blobs/", "snapshots/"]}
     for order in run.inputs.values():
         if order.store:

@@ -1,4 +1,4 @@
-"""Credentials of stores: in the system's keyring where there is one, else in one 0600 file, and nowhere else."""
+"""Credentials of stores: in the system's keyring if it has one, else in one 0600 file, and nowhere else."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stoker.errors import HomeUnusable
 
 log = logging.getLogger(__name__)
 
-WAYS = ("auto", "file")  # how a keychain is chosen; `auto` takes the system's where it has one that can be used
+WAYS = ("auto", "file")  # how a keychain is chosen; `auto` uses the system's keyring if that works
 
 
 class Backend(Protocol):
-    """What `keyring` offers, and all that is used of it."""
+    """The part of the `keyring` interface that is used."""
 
     def get_password(self, service: str, username: str) -> str | None: ...
     def set_password(self, service: str, username: str, password: str) -> None: ...
@@ -37,11 +37,11 @@ class Keychain:
 
     @property
     def place(self) -> str:
-        """Where it keeps them, in words."""
+        """Where they are stored, as text."""
         return "the system's keyring" if self._backend else str(self._file)
 
     def get(self, name: str) -> str | None:
-        """One from the file too where there is a keyring: it may have been kept before there was."""
+        """Also from the file where there is a keyring: it may have been stored before there was one."""
         found = self._ask(name) if self._backend else None
         return found if found is not None else self._read().get(name)
 
@@ -50,9 +50,9 @@ class Keychain:
             self._write(lambda known: {**known, name: secret})
 
     def forget(self, name: str) -> None:
-        """Unknown is fine."""
+        """An unknown name is fine."""
         if self._backend:
-            with suppress(Exception):  # each backend has errors of its own for what is not there
+            with suppress(Exception):  # each backend has its own errors for a missing secret
                 self._backend.delete_password(self._service, name)
         if name in self._read():
             self._write(lambda known: {key: value for key, value in known.items() if key != name})
@@ -66,13 +66,15 @@ class Keychain:
             return None
 
     def _tell(self, name: str, secret: str) -> bool:
-        """A keyring that is locked, with nobody there to open it, must not keep a store from being added."""
+        """A locked keyring must not prevent adding a store."""
         if not self._backend:
             return False
         try:
             self._backend.set_password(self._service, name, secret)
         except Exception as error:
-            log.warning("the system's keyring took nothing (%s): using %s", type(error).__name__, self._file)
+            log.warning(
+                "could not store a secret in the system's keyring (%s): using %s", type(error).__name__, self._file
+            )
             return False
         return True
 
@@ -82,11 +84,11 @@ class Keychain:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
-            raise HomeUnusable(f"{self._file} cannot be read: {type(error).__name__}") from None
+            raise HomeUnusable(f"could not read {self._file}: {type(error).__name__}") from None
         return known
 
     def _write(self, change: Any) -> None:
-        """Private from its first byte on, and whole or not at all."""
+        """Private from its first byte on, and written completely or not at all."""
         with self._lock:
             known: Mapping[str, str] = change(self._read())
             part = self._file.with_name(f".{self._file.name}.{os.getpid()}")
@@ -95,7 +97,7 @@ class Keychain:
             with os.fdopen(handle, "w") as file:
                 json.dump(dict(known), file)
                 file.flush()
-                os.fsync(file.fileno())  # it exists nowhere else
+                os.fsync(file.fileno())  # there is no other copy
             part.replace(self._file)
 
 
@@ -104,7 +106,7 @@ def open_keychain(file: Path, way: str) -> Keychain:
 
 
 def _system() -> Backend | None:
-    """The keyring package's own choice, unless that is one that keeps nothing."""
+    """The keyring package's own choice, unless that one stores nothing."""
     try:
         import keyring  # an optional package, and slow to import
         from keyring.backends import fail, null
@@ -117,7 +119,7 @@ def _system() -> Backend | None:
     return None if isinstance(chosen, fail.Keyring | null.Keyring) else chosen
 
 
-# Secret values of runs that have not ended: one 0600 file each, and nowhere else.
+# Secret values of active runs: one 0600 file each, and nowhere else.
 
 
 class Vault:

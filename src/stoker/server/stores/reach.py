@@ -1,4 +1,4 @@
-"""Asks a store's address for any answer at all, without a credential: is it there, and what time is it there?"""
+"""Sends a request without credentials to a store's address: is it reachable, and what time is it there?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """`skew_s` is how far this computer's clock is ahead; None where the store does not tell the time."""
+    """`skew_s` is how far this computer's clock is ahead; None where the store sends no Date header."""
 
     host: str
     took_s: float
@@ -27,7 +27,7 @@ class Reach:
 
 
 def reach(url: str) -> Reach | None:
-    """None for a folder of this computer. Raises StoreFailed where nobody answers."""
+    """None for a folder of this computer. Raises StoreFailed without a response."""
     address = endpoint(url)
     if address is None:
         return None
@@ -48,13 +48,13 @@ def reach(url: str) -> Reach | None:
 
 
 def endpoint(url: str) -> str | None:
-    """Where the service of a store's URL listens."""
+    """The address of a store URL's service."""
     location = locate(url)
     return named(location.kind).endpoint(location) or None
 
 
 def _skew_s(date: str | None, now: datetime) -> float | None:
-    """The header has whole seconds: half of one is the best guess."""
+    """The header has whole seconds: half a second is the best estimate."""
     if not date:
         return None
     try:
@@ -66,16 +66,15 @@ def _skew_s(date: str | None, now: datetime) -> float | None:
 def _unreached(host: str, error: Exception) -> StoreFailed:
     match error:
         case socket.gaierror():
-            return StoreFailed(f"nobody knows the name {host}", hint="check the spelling, and that there is a network")
+            return StoreFailed(f"could not resolve {host}", hint="check the spelling and the network connection")
         case ssl.SSLError():
             return StoreFailed(
-                f"{host} cannot prove who it is: {error.reason}", hint="check the URL, or the computer's CA"
+                f"could not verify the certificate of {host}: {error.reason}",
+                hint="check the URL, or the computer's CA",
             )
         case ConnectionRefusedError():
-            return StoreFailed(f"nothing listens at {host}", hint="check the port, and that the service is up")
+            return StoreFailed(f"connection refused by {host}", hint="check the port, and that the service is running")
         case TimeoutError():
-            return StoreFailed(
-                f"{host} has not answered for {TIMEOUT_S:.0f} s", hint="check the firewall and the proxy"
-            )
+            return StoreFailed(f"{host} timed out after {TIMEOUT_S:.0f} s", hint="check the firewall and the proxy")
         case _:
-            return StoreFailed(f"{host} cannot be reached: {error}", hint="check the URL, the firewall and the proxy")
+            return StoreFailed(f"{host} is unreachable: {error}", hint="check the URL, the firewall and the proxy")

@@ -1,4 +1,4 @@
-"""The stores of a workspace: which there are, which one new runs go to, and each of them opened once."""
+"""The stores of a workspace: which exist, which one new runs use, and each opened once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from stoker.model.job.fields import nearest
 from stoker.model.run.run import Run
 from stoker.model.workspace.home import Home
 from stoker.model.workspace.store import FOLDER, KnownStore, checked_name
-from stoker.server.records.storetable import StoreTable
+from stoker.server.records.tables import StoreTable
+from stoker.server.rounds.outside import call_far
 from stoker.server.stores.keychain import Keychain
 from stoker.stores import Store
 from stoker.stores.credential import NONE, NOTHING, Credential
@@ -23,8 +24,8 @@ from stoker.stores.opening import open_store
 Opener = Callable[[str, Credential | None], Store]
 
 
-class Stores:
-    """Called from several threads. What is opened stays open until its credential changes."""
+class StoreDirectory:
+    """Called from several threads. An opened store stays open until its credential changes."""
 
     def __init__(
         self,
@@ -36,8 +37,8 @@ class Stores:
         used: bool = False,
         folder: Store | None = None,
     ) -> None:
-        """`used`: there are runs, so a folder that is not there is away, and is not made anew. `folder` takes the place
-        of the home's own."""
+        """`used`: there are runs, so a missing folder is unavailable, and is not created. `folder` replaces the home's
+        own."""
         self._table = table
         self._keychain = keychain
         self._opener = opener
@@ -47,26 +48,29 @@ class Stores:
 
     @property
     def all(self) -> list[KnownStore]:
-        """The folder first, then those that were added, by name."""
+        """The folder first, then added ones, by name."""
         added = sorted(self._known.values(), key=lambda store: store.name)
         folder = KnownStore(FOLDER, self._opened[FOLDER].url, workspace=not any(one.workspace for one in added))
         return [folder, *added]
 
     @property
     def workspace(self) -> KnownStore:
-        """The one that new runs are kept in."""
+        """The one that new runs use."""
         return next(store for store in self.all if store.workspace)
 
     def named(self, name: str) -> KnownStore:
         found = next((store for store in self.all if store.name == name), None)
         if found is None:
             near = nearest(name, [store.name for store in self.all])
-            hint = f"did you mean `{near}`?" if near else "see all with `stoker store ls`"
-            raise NotFound(f"there is no store called `{name}`", hint=hint)
+            hint = f"did you mean `{near}`?" if near else "list all with `stoker store ls`"
+            raise NotFound(f"no store named `{name}`", hint=hint)
         return found
 
     def open(self, name: str) -> Store:
-        """Raises NotFound, and StoreFailed where its credential is gone. Nothing is sent yet."""
+        """Raises NotFound, and StoreFailed where its credential is missing. Sends no request, but the first call takes
+        a while: it loads a library, and a keyring may ask its owner. The event loop uses `reach`."""
+        if name in self._opened:
+            return self._opened[name]
         with self._lock:
             if name not in self._opened:
                 self._opened[name] = self._opener(self.named(name).url, self.credential(name))
@@ -74,6 +78,10 @@ class Stores:
 
     def of(self, run: Run) -> Store:
         return self.open(run.store)
+
+    async def reach(self, name: str) -> Store:
+        """As `open`, without blocking the event loop."""
+        return self.open(name) if name in self._opened else await call_far(self.open, name)
 
     def credential(self, name: str) -> Credential:
         kind = self.named(name).credential
@@ -83,7 +91,7 @@ class Stores:
         if kept is None:
             raise StoreFailed(
                 f"the credential of the store `{name}` is not in {self._keychain.place}",
-                hint=f"give it again: `stoker store add {name} {self.named(name).url}`",
+                hint=f"add it again: `stoker store add {name} {self.named(name).url}`",
             )
         return Credential.from_text(kept)
 
@@ -97,10 +105,10 @@ class Stores:
         *,
         shared: bool | None = None,
     ) -> KnownStore:
-        """The same name and URL again replaces the credential, as when a key was changed. `shared` is as it was where
-        nobody says."""
+        """The same name and URL again replaces the credential, for example after a key rotation. `shared` None:
+        unchanged."""
         url, known = self.check_new(name, url, moved_from)
-        self._opener(url, credential)  # nothing is sent: it says whether they go together
+        self._opener(url, credential)  # sends no request: it checks that they match
         if credential.kind == NONE:
             self._keychain.forget(_key(name))
         else:
@@ -114,19 +122,20 @@ class Stores:
         return store
 
     def check_new(self, name: str, url: str, moved_from: str = "") -> tuple[str, KnownStore | None]:
-        """The URL in its one form, and the store of this name, if there is one. Raises where they cannot be added: a
-        store stays where it is, unless whoever says that it has moved knows where it was."""
+        """The URL in canonical form, and the existing store of this name, if any. Raises where it cannot be added: a
+        store keeps its URL, unless the caller knows the old one."""
         checked_name(name)
         url, known = locate(url).url, self._known.get(name)
         if name == FOLDER or (known and known.url not in (url, moved_from)):
             there = self.named(name).url
             raise Conflict(
-                f"the store `{name}` is at {there}", hint=f"choose another name, or `stoker store rm {name}` first"
+                f"the store `{name}` already exists at {there}",
+                hint=f"choose another name, or run `stoker store rm {name}` first",
             )
         return url, known
 
     def use(self, name: str) -> KnownStore:
-        """From now on new runs are kept there; those that exist stay where they are."""
+        """From now on new runs use it; existing ones stay where they are."""
         self.named(name)
         with self._lock:
             self._table.use(name)
@@ -134,12 +143,14 @@ class Stores:
         return self.named(name)
 
     def remove(self, name: str) -> None:
-        """Forgets it and its credential. What lies in it stays."""
+        """Removes it and its credential from the workspace. Its contents stay."""
         store = self.named(name)
         if name == FOLDER:
-            raise Conflict("the store `folder` is always there", hint="`stoker store use NAME` uses another one")
+            raise Conflict("the store `folder` cannot be removed", hint="`stoker store use NAME` selects another one")
         if store.workspace:
-            raise Conflict(f"new runs are kept in `{name}`", hint=f"first use another one: `stoker store use {FOLDER}`")
+            raise Conflict(
+                f"new runs use the store `{name}`", hint=f"first select another one: `stoker store use {FOLDER}`"
+            )
         with self._lock:
             self._table.remove(name)
             del self._known[name]

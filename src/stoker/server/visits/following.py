@@ -1,4 +1,4 @@
-"""Follows one visit: what its agent says of it in the store, until it has ended, and the way around a silent agent."""
+"""Follows one visit: its agent's reports in the store until it has ended, and the fallback for a silent agent."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from stoker.engine.nodes.leftovers import claimed
 from stoker.errors import Malformed, Missing, StokerError, StoreUnavailable
 from stoker.model import untrusted, wire
 from stoker.model.node.orders import Visit, VisitEnd
-from stoker.model.node.visit import Frame, Kind
+from stoker.model.node.visit import Frame, FrameKind
 from stoker.model.run.run import Attempt, Run
 from stoker.model.workspace import layout
 from stoker.providers import Reachable, reachable
 from stoker.server.rounds.outside import call, call_far
 from stoker.server.service import Service
+from stoker.stores import Store
 from stoker.stores.pacing import NEAR, pacing
 
 PIECE_BYTES = 1 << 20
-PATIENCE_S = 10.0  # for an agent to take a command on
+PATIENCE_S = 10.0  # for an agent to accept a command
 ALIVE_EVERY_S = 15.0
 NOT_RUN = 125  # clear of the command's own exit codes
 
 
 class Following:
-    """One visit, from being wished for to its end."""
+    """One visit, from the request to its end."""
 
-    def __init__(self, service: Service, run: Run, attempt: Attempt, visit: Visit) -> None:
+    def __init__(self, service: Service, store: Store, run: Run, attempt: Attempt, visit: Visit) -> None:
         self._service = service
         self._run = run
         self._attempt = attempt
         self._visit = visit
-        self._store = service.stores.of(run)
+        self._store = store
         self._pace = pacing(self._store)
         self._call = call if self._pace is NEAR else call_far
         self._base = layout.visit(run.id, attempt.number, visit.id)
@@ -51,7 +52,7 @@ class Following:
         clock, pause_s = self._service.clock, self._pace.eager_s
         asked_at = told_at = clock.steady()
         while True:
-            over = await self._over()  # asked before reading: what was said before is all there
+            over = await self._over()  # checked before reading: everything written before is then complete
             end, news, more = await self._look()
             for frame in news:
                 yield frame
@@ -59,11 +60,11 @@ class Following:
                 told_at, pause_s = clock.steady(), self._pace.eager_s
                 continue
             if end:
-                yield Frame(Kind.END, wire.dump(end))
+                yield Frame(FrameKind.END, wire.dump(end))
                 await self._tidy()
                 return
             if over:
-                yield Frame(Kind.END, wire.dump(VisitEnd(NOT_RUN, over)))
+                yield Frame(FrameKind.END, wire.dump(VisitEnd(NOT_RUN, over)))
                 return
             if not self._begun and clock.steady() - asked_at > PATIENCE_S:
                 asked_at = clock.steady() + 5 * PATIENCE_S
@@ -71,17 +72,17 @@ class Following:
                     async for frame in self._go_around(provider):
                         yield frame
                     return
-                yield Frame(Kind.NOTE, f"{self._run.name} is starting: the command waits for its node".encode())
+                yield Frame(FrameKind.NOTE, f"{self._run.name} is starting: the command waits for its node".encode())
             if news:
                 told_at, pause_s = clock.steady(), self._pace.eager_s
             elif clock.steady() - told_at > ALIVE_EVERY_S:
                 told_at = clock.steady()
-                yield Frame(Kind.NOTE)
+                yield Frame(FrameKind.NOTE)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.2, self._pace.lazy_s)
 
     async def _over(self) -> str:
-        """Why nothing more will come; empty where it may."""
+        """Why no more output will come; empty where it may."""
         run = await self._service.ledger.find(self._run.name)
         now = run.attempt
         if now is None or now.number != self._attempt.number or now.key not in claimed([run]):
@@ -89,13 +90,13 @@ class Following:
         return ""
 
     async def _look(self) -> tuple[VisitEnd | None, list[Frame], bool]:
-        """How it ended, if it has, what it has said since the last look, and whether there is more to be read at once:
-        so much is held in memory, and no more. Less, where the store is away."""
+        """How it ended, if it has, the output since the last look, and whether more can be read at once: memory is
+        bounded. Less, where the store is unavailable."""
         news: list[Frame] = []
         more = False
         try:
             end = await self._end()
-            for name, kind in (("out", Kind.OUT), ("err", Kind.ERR)):
+            for name, kind in (("out", FrameKind.OUT), ("err", FrameKind.ERR)):
                 if piece := await self._piece(name, self._offsets[name]):
                     self._offsets[name] += len(piece)
                     self._begun = True
@@ -114,39 +115,43 @@ class Following:
         try:
             return untrusted.load(VisitEnd, text, self._service.clock.now()) if text else None
         except Malformed as error:
-            return VisitEnd(NOT_RUN, f"how the command ended cannot be read: {error.message}")
+            return VisitEnd(NOT_RUN, f"could not read how the command ended: {error.message}")
 
     def _way_around(self) -> Reachable | None:
-        """For a node whose agent was there and is silent now. Before its first word it may just not be there yet."""
+        """For a node whose agent has reported and is silent now. Before its first report it may just not be ready
+        yet."""
         heard = self._attempt.started_at or self._run.kept_until
         return reachable(self._service.providers[self._run.job.on]) if heard else None
 
     async def _go_around(self, provider: Reachable) -> AsyncIterator[Frame]:
-        """Not to run it twice, the wish is taken back first, and the agent had its time to hear of that."""
+        """Withdraws the request first, so that it does not run twice; the agent had time to see that."""
         self._service.visits.end(self._attempt.key, self._visit.id)
         await asyncio.sleep(2 * self._pace.wishes_s)
         if await self._piece("begun"):
-            yield Frame(Kind.END, wire.dump(VisitEnd(NOT_RUN, "its agent answered too late, and ended it: try again")))
+            yield Frame(
+                FrameKind.END,
+                wire.dump(VisitEnd(NOT_RUN, "its agent answered too late and ended the command: try again")),
+            )
             return
-        note = f"the agent of {self._run.name} does not answer: going by its provider, which shows all at the end"
-        yield Frame(Kind.NOTE, note.encode())
+        note = f"the agent of {self._run.name} does not answer: using its provider, which shows the output at the end"
+        yield Frame(FrameKind.NOTE, note.encode())
         work = asyncio.create_task(asyncio.to_thread(provider.command, self._attempt.key, self._visit.words))
         while not (await asyncio.wait({work}, timeout=ALIVE_EVERY_S))[0]:
-            yield Frame(Kind.NOTE)
+            yield Frame(FrameKind.NOTE)
         try:
             said = work.result()
         except StokerError as error:
-            yield Frame(Kind.END, wire.dump(VisitEnd(NOT_RUN, error.message)))
+            yield Frame(FrameKind.END, wire.dump(VisitEnd(NOT_RUN, error.message)))
             return
-        yield Frame(Kind.OUT, said.out)
-        yield Frame(Kind.ERR, said.err)
-        yield Frame(Kind.END, wire.dump(VisitEnd(said.exit_code)))
+        yield Frame(FrameKind.OUT, said.out)
+        yield Frame(FrameKind.ERR, said.err)
+        yield Frame(FrameKind.END, wire.dump(VisitEnd(said.exit_code)))
 
     async def _tidy(self) -> None:
         try:
             for name in ("out", "err", "begun", "end.json"):
                 await self._call(self._store.delete, f"{self._base}{name}")
-        except StokerError:  # it goes with the run
+        except StokerError:  # it is deleted with the run
             return
 
     async def _piece(self, name: str, offset: int = 0) -> bytes:

@@ -1,4 +1,4 @@
-"""The commands that people run on nodes now: each is wished for as long as somebody listens to what it says."""
+"""The current commands on nodes: each is requested as long as somebody follows its output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stoker.model.node.orders import Visit
 
 
 class Visits:
-    """In memory: a visit ends with the server that let it in. `told` is called when agents have to hear of a change."""
+    """In memory: a visit ends with its server. `told` is called when agents must be informed of a change."""
 
     def __init__(self, told: Callable[[], None] = lambda: None) -> None:
         self.told = told
@@ -22,7 +22,7 @@ class Visits:
         return tuple(self._open.get(node_key, {}).values())
 
     def end(self, node_key: str, id: str) -> None:
-        """Twice is fine."""
+        """Calling it twice is fine."""
         visits = self._open.get(node_key, {})
         if visits.pop(id, None):
             self.told()

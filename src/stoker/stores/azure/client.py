@@ -14,24 +14,23 @@ from typing import BinaryIO, TypeVar
 from urllib.parse import parse_qs, quote, unquote
 from xml.etree import ElementTree
 
-from stoker.errors import AlreadyThere, StoreFailed
+from stoker.errors import StoreFailed
 from stoker.stores import Store, Stored
 from stoker.stores.kinds import Location
-from stoker.stores.objects.answers import listing, total_bytes, within
+from stoker.stores.objects.answers import listing, within
 from stoker.stores.objects.blocks import BLOCK_BYTES, Blocks, block_size, first_block
-from stoker.stores.objects.bucket import Bucket, Piece
+from stoker.stores.objects.http import HttpBucket
 from stoker.stores.objects.refusals import refusal, token_ended
 from stoker.stores.objects.segments import ObjectStore
-from stoker.stores.objects.wire import Body, Reply, Request, Wire
-from stoker.stores.transfer.still import Region, Still
+from stoker.stores.objects.wire import Body, Reply, Request
+from stoker.stores.transfer.still import FileRegion, Still
 from stoker.stores.transfer.verified import known_hash
 
 API_VERSION = "2021-12-02"
-PAGE = 5000  # entries of a listing that come at once: as many as the service gives
-_WRITER = "x-ms-meta-writer"
+PAGE = 5000  # entries per page of a listing: the maximum of the service
 _SAFE = "/~!$'()*,:;=@-._"
 
-Block = TypeVar("Block", bytes, Region)
+Block = TypeVar("Block", bytes, FileRegion)
 
 
 def open_blobs(location: Location, token: str) -> Store:
@@ -39,39 +38,18 @@ def open_blobs(location: Location, token: str) -> Store:
     return ObjectStore(location.url, BlobBucket(location, lambda: (token, {})))
 
 
-class BlobBucket(Bucket):
-    """A container. `sign` gives what to add to every query, and to every header: a SAS, or a bearer token."""
+class BlobBucket(HttpBucket):
+    """A container. `sign` returns what to add to every query, and to every header: a SAS, or a bearer token."""
+
+    ranged = "x-ms-range"
+    writer_header = "x-ms-meta-writer"
+    removal: Mapping[str, str] = {"x-ms-delete-snapshots": "include"}
 
     def __init__(self, location: Location, sign: Callable[[], tuple[str, Mapping[str, str]]]) -> None:
-        self.place = location.url
-        self._prefix = location.prefix
+        super().__init__(location.url, location.prefix, location.endpoint)
         self._path = f"/{'/'.join(location.endpoint.split('/')[3:])}".rstrip("/") + f"/{location.container}"
         self._sign = sign
-        self._wire = Wire(location.endpoint)
         self._blocks = Blocks()
-
-    def read(self, name: str, start: int, size: int | None) -> Piece:
-        last = "" if size is None else str(start + size - 1)
-        headers = {} if start == 0 and size is None else {"x-ms-range": f"bytes={start}-{last}"}
-        reply = self._ask("GET", name, headers=headers)
-        if reply.status == 416:
-            return Piece(b"", self.size(name))
-        self._check(reply, name, 200, 206)
-        return Piece(reply.body, total_bytes(reply))
-
-    def stream(self, name: str, start: int, size: int) -> Iterator[memoryview]:
-        ranged = {"x-ms-range": f"bytes={start}-{start + size - 1}"}
-        body = self._wire.stream(self._request("GET", name, headers=ranged), 200, 206)
-        if isinstance(body, Reply):
-            if body.status != 416:
-                self._check(body, name)
-            return
-        yield from body
-
-    def size(self, name: str) -> int:
-        reply = self._ask("HEAD", name)
-        self._check(reply, name, 200)
-        return int(reply.headers["content-length"])
 
     def write(self, name: str, data: bytes | BinaryIO, *, only_new: bool = False) -> int:
         if isinstance(data, Still) and data.left > BLOCK_BYTES and data.can_be_split:
@@ -81,7 +59,7 @@ class BlobBucket(Bucket):
         first, rest = first_block(data)
         second = next(rest, b"")
         if not second:
-            self._put(name, "", first, only_new, {"x-ms-blob-type": "BlockBlob"})
+            self._put(name, {}, first, only_new, {"x-ms-blob-type": "BlockBlob"})
             return len(first)
         blocks = chain((first, second), rest)
         sent = self._send(name, known_hash(data), blocks, lambda block: f"{zlib.crc32(block):08x}")
@@ -90,18 +68,18 @@ class BlobBucket(Bucket):
     def _send(
         self, name: str, sha256: str, blocks: Iterator[Block], state: Callable[[Block], str]
     ) -> list[tuple[str, int]]:
-        """Names and sizes of the blocks. Those of a content whose hash is known are named by it, so that they need not
-        be sent twice, and by a state: a file that was written to may have left some with other bytes."""
-        upload = sha256[:16] or secrets.token_hex(8)  # blocks of other contents never mix
+        """Names and sizes of the blocks. If the hash of the content is known, they are named by it, so that they need
+        not be sent twice, and by a state: a file that changed may have left some with other bytes."""
+        upload = sha256[:16] or secrets.token_hex(8)  # blocks of different contents never mix
         there = self._uncommitted(name) if sha256 else set()
 
         def send(number: int, block: Block) -> tuple[str, int]:
             id = f"{upload}-{state(block) if sha256 else 'once':0>8}-{number:08d}"
             id = base64.b64encode(id.encode()).decode()
             if id not in there:
-                reply = self._ask("PUT", name, f"comp=block&blockid={quote(id, safe='')}", body=block)
+                reply = self._ask("PUT", name, {"comp": "block", "blockid": id}, body=block)
                 self._check(reply, name, 201)
-            elif isinstance(block, Region):
+            elif isinstance(block, FileRegion):
                 block.skip()
             return id, len(block)
 
@@ -109,21 +87,20 @@ class BlobBucket(Bucket):
 
     def _commit(self, name: str, sent: list[tuple[str, int]], only_new: bool) -> int:
         listed = "".join(f"<Latest>{id}</Latest>" for id, _ in sent)
-        self._put(name, "comp=blocklist", f"<BlockList>{listed}</BlockList>".encode(), only_new, {})
+        self._put(name, {"comp": "blocklist"}, f"<BlockList>{listed}</BlockList>".encode(), only_new, {})
         return sum(size for _, size in sent)
 
     def _uncommitted(self, name: str) -> set[str]:
-        """Blocks that an upload which was broken off has left: the service keeps them for a week."""
-        reply = self._ask("GET", name, "comp=blocklist&blocklisttype=uncommitted")
+        """Blocks of an interrupted upload: the service keeps them for a week."""
+        reply = self._ask("GET", name, {"comp": "blocklist", "blocklisttype": "uncommitted"})
         if reply.status != 200:
             return set()
         return {one.text or "" for one in ElementTree.fromstring(reply.body).iterfind("UncommittedBlocks/Block/Name")}
 
     def entries(self, prefix: str) -> Iterator[Stored]:
-        marker = ""
+        query = {"restype": "container", "comp": "list", "maxresults": str(PAGE), "prefix": self._prefix + prefix}
         while True:
-            query = f"restype=container&comp=list&maxresults={PAGE}&prefix={quote(self._prefix + prefix, safe='')}"
-            reply = self._ask("GET", "", query + (f"&marker={quote(marker, safe='')}" if marker else ""))
+            reply = self._ask("GET", "", query)
             self._check(reply, "", 200)
             page = listing(reply, self.place)
             for blob in page.iter("Blob"):
@@ -131,53 +108,40 @@ class BlobBucket(Bucket):
             marker = page.findtext("NextMarker") or ""
             if not marker:
                 return
+            query = {**query, "marker": marker}
 
-    def remove(self, name: str) -> None:
-        reply = self._ask("DELETE", name, headers={"x-ms-delete-snapshots": "include"})
-        if reply.status != 404:
-            self._check(reply, name, 202)
-
-    def _put(self, name: str, query: str, body: bytes, only_new: bool, headers: Mapping[str, str]) -> None:
+    def _put(
+        self, name: str, query: Mapping[str, str], body: bytes, only_new: bool, headers: Mapping[str, str]
+    ) -> None:
         writer = secrets.token_hex(8) if only_new else ""
-        own = {**headers, "If-None-Match": "*", _WRITER: writer} if only_new else headers
-        reply = self._ask("PUT", name, query, headers=own, body=body)
-        try:
-            self._check(reply, name, 201)
-        except AlreadyThere:
-            # The answer to an earlier try may have been lost: then the one who was there first is this writer.
-            if reply.tries == 1 or self._ask("HEAD", name).headers.get(_WRITER) != writer:
-                raise
-
-    def _ask(
-        self, method: str, name: str, query: str = "", headers: Mapping[str, str] | None = None, body: Body = b""
-    ) -> Reply:
-        return self._wire.ask(self._request(method, name, query, headers, body))
+        own = {**headers, "If-None-Match": "*", self.writer_header: writer} if only_new else headers
+        self._check_written(self._ask("PUT", name, query, own, body), name, writer)
 
     def _request(
-        self, method: str, name: str, query: str = "", headers: Mapping[str, str] | None = None, body: Body = b""
+        self, method: str, name: str, query: Mapping[str, str], headers: Mapping[str, str], body: Body
     ) -> Callable[[], Request]:
         path = f"{self._path}/{quote(self._prefix + name, safe=_SAFE)}" if name else self._path
+        asked = [f"{key}={quote(value, safe='')}" for key, value in query.items()]
 
         def make() -> Request:
             token, signed = self._sign()
-            whole = "&".join(part for part in (query, token) if part)
-            own = {"x-ms-version": API_VERSION, **signed, **(headers or {})}
+            whole = "&".join((*asked, token) if token else asked)
+            own = {"x-ms-version": API_VERSION, **signed, **headers}
             return Request(method, f"{path}?{whole}" if whole else path, own, body)
 
         return make
 
-    def _check(self, reply: Reply, name: str, *good: int) -> None:
-        if reply.status not in good:
-            code = reply.headers.get("x-ms-error-code", "") or within(reply.body, "Code")
-            why = within(reply.body, "AuthenticationErrorDetail") or within(reply.body, "Message")
-            if reply.status == 403 and 0 < (end := sas_expires_at(self._sign()[0])) < time.time():
-                raise token_ended(end, self.place)
-            raise refusal(reply.status, code, why, name, self.place)
+    def _refusal(self, reply: Reply, name: str) -> StoreFailed:
+        code = reply.headers.get("x-ms-error-code", "") or within(reply.body, "Code")
+        why = within(reply.body, "AuthenticationErrorDetail") or within(reply.body, "Message")
+        if reply.status == 403 and 0 < (end := sas_expires_at(self._sign()[0])) < time.time():
+            return token_ended(end, self.place)
+        return refusal(reply.status, code, why, name, self.place)
 
     def _entry(self, blob: ElementTree.Element) -> Stored:
         about, name = blob.find("Properties"), blob.find("Name")
         if about is None or name is None:
-            raise StoreFailed(f"`{self.place}` gave a listing that cannot be read")
+            raise StoreFailed(f"`{self.place}` returned an unreadable listing")
         return Stored(
             _named(name).removeprefix(self._prefix),
             int(about.findtext("Content-Length") or 0),
@@ -187,7 +151,7 @@ class BlobBucket(Bucket):
 
 
 def _named(name: ElementTree.Element) -> str:
-    """What XML has no characters for is percent-encoded, and said to be."""
+    """Characters that XML does not support are percent-encoded, and marked as such."""
     return unquote(name.text or "") if name.get("Encoded") == "true" else name.text or ""
 
 

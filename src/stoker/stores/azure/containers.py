@@ -1,4 +1,4 @@
-"""An Azure store of many containers, since a token can be for a container or for one blob, but not for a prefix.
+"""An Azure store with many containers, since a token can be for a container or for one blob, but not for a prefix.
 
 | keys                  | container                         | whose tokens reach it                        |
 |-----------------------|-----------------------------------|----------------------------------------------|
@@ -43,7 +43,7 @@ _DATA = "stoker/data/"
 
 
 def check_room(location: Location) -> None:
-    """Raises BadInput where the name of the container leaves no room for those that are made beside it."""
+    """Raises BadInput where the name of the container is too long for the names derived from it."""
     if len(location.container) > LONGEST_CONTAINER or location.container.startswith("$"):
         raise BadInput(
             f"the container name `{location.container}` has {len(location.container)} characters; a store needs one of "
@@ -54,7 +54,7 @@ def check_room(location: Location) -> None:
 
 
 def container_of(location: Location, key: str) -> tuple[Location, str]:
-    """Where a key lies, and what it is called there."""
+    """The container of a key, and its name there."""
     if found := _OF_RUN.fullmatch(key):
         return _beside(location, found[1]), found[2]
     if found := _OF_DATASET.fullmatch(key):
@@ -65,15 +65,15 @@ def container_of(location: Location, key: str) -> tuple[Location, str]:
 
 
 def _beside(location: Location, ending: str) -> Location:
-    """There is nothing to fall back to: others have a token for any other container."""
+    """There is no fallback: others have a token for any other container."""
     name = f"{location.container}-{ending}"
     if len(name) > _LONGEST_CONTAINER:
-        raise StoreFailed(f"`{name}` is longer than the {_LONGEST_CONTAINER} characters a container's name may have")
+        raise StoreFailed(f"`{name}` is longer than the {_LONGEST_CONTAINER} characters of a container name")
     return replace(location, container=name)
 
 
-class Account:
-    """What concerns containers as such. `sign` is as for a BlobBucket, with rights for the whole account."""
+class BlobContainers:
+    """Operations on containers themselves. `sign` is as for a BlobBucket, with rights for the whole account."""
 
     def __init__(self, location: Location, sign: Callable[[], tuple[str, dict[str, str]]]) -> None:
         self._endpoint = location.endpoint
@@ -82,7 +82,7 @@ class Account:
         self._wire = Wire(location.endpoint)
 
     def create(self, container: str) -> None:
-        """One that is there already is fine."""
+        """An existing one is fine."""
         reply = self._ask("PUT", f"/{container}", "restype=container")
         if reply.status != 201 and reply.headers.get("x-ms-error-code") != "ContainerAlreadyExists":
             self._refuse(reply, container)
@@ -128,9 +128,11 @@ class Account:
 
 
 class ManyContainers(Bucket):
-    """A Bucket made of many. Containers are made when they are first written to."""
+    """A Bucket of many containers, each created at its first write."""
 
-    def __init__(self, location: Location, account: Account, open_container: Callable[[Location], Bucket]) -> None:
+    def __init__(
+        self, location: Location, account: BlobContainers, open_container: Callable[[Location], Bucket]
+    ) -> None:
         self._location = location
         self._account = account
         self._open = open_container
@@ -162,7 +164,7 @@ class ManyContainers(Bucket):
             return bucket.write(inside, data, only_new=only_new)
 
     def prepare(self, name: str) -> None:
-        """Makes the container that the name lies in: whoever has a token for it cannot."""
+        """Creates the container of the name: a token holder cannot."""
         self._account.create(container_of(self._location, name)[0].container)
 
     def entries(self, prefix: str) -> Iterator[Stored]:
@@ -180,7 +182,7 @@ class ManyContainers(Bucket):
             yield from self._beside(f"{self._location.container}-data-", prefix)
 
     def _of_runs(self) -> Iterator[Stored]:
-        """One that cannot be listed hides nothing but itself: what is in it was named by its nodes."""
+        """A container that cannot be listed hides only itself."""
         stem = f"{self._location.container}-"
         for container in list(self._account.list(stem)):
             run = f"{_RUNS}{container.removeprefix(stem)}/"
@@ -188,10 +190,10 @@ class ManyContainers(Bucket):
                 try:
                     yield from self._below(replace(self._location, container=container), "", run)
                 except StoreFailed as error:
-                    log.warning("the container %s is left out: %s", container, error.message)
+                    log.warning("skipped the container %s: %s", container, error.message)
 
     def _beside(self, stem: str, prefix: str) -> Iterator[Stored]:
-        """Of containers whose blobs have their whole key as their name."""
+        """Of containers whose blobs are named by their whole key."""
         for container in list(self._account.list(stem)):
             yield from self._below(replace(self._location, container=container), prefix, "")
 
@@ -200,8 +202,8 @@ class ManyContainers(Bucket):
         bucket.remove(inside)
 
     def remove_whole(self, prefix: str) -> bool:
-        """Removes a run's container as a whole, if that is what lies there: a node's token writes all over it, and no
-        two runs have the same id, whichever prefix their stores have."""
+        """Deletes a run's container as a whole, if the prefix is one: a node's token can write anywhere in it, and run
+        ids are unique, whatever the prefix of their store."""
         location, inside = container_of(self._location, prefix)
         if inside or not _OF_RUN.fullmatch(prefix):
             return False

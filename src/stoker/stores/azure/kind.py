@@ -18,7 +18,7 @@ ACCOUNT_KEY, SAS, CONNECTION_STRING, LOGIN = "account-key", "sas", "connection-s
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _CONTAINER = re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(?:-[a-z0-9]+)*|\$root|\$web")
 _SAFE = "/:@!$&'()*+,;=~"
-_TO_SPLIT = "give the account's key (`--key`) or log in (`--login`), and each node gets a token for its own run"
+_TO_SPLIT = "use the account's key (`--key`) or a login (`--login`), and each node gets a token for its own run"
 
 
 def _is_connection_string(text: str) -> bool:
@@ -42,7 +42,7 @@ class AzureKind(StoreKind):
             CONNECTION_STRING,
             ("text",),
             "--connection-string",
-            "It is opened with a connection string of Azure.",
+            "Open it with a connection string of Azure.",
             "connection string",
             lambda text: {"text": text},
             _is_connection_string,
@@ -51,7 +51,7 @@ class AzureKind(StoreKind):
             SAS,
             ("token",),
             "--sas",
-            "It is opened with a shared access signature of Azure.",
+            "Open it with a shared access signature (SAS) of Azure.",
             "SAS token",
             lambda text: {"token": text.removeprefix("?")},
             lambda text: "sig=" in text,
@@ -60,20 +60,20 @@ class AzureKind(StoreKind):
             ACCOUNT_KEY,
             ("key",),
             "--key",
-            "It is opened with the key of an Azure storage account.",
+            "Open it with the key of an Azure storage account.",
             "account key",
             lambda text: {"key": text},
             _is_key,
         ),
-        # Without a secret: whoever is logged in on this machine. The authority and its certificate are those of an
-        # Azure that is not the public one.
+        # Without a secret: the login of this machine. The authority and its certificate are those of an Azure that is
+        # not the public one.
         CredentialForm(LOGIN, ("?tenant", "?client", "?secret", "?authority", "?ca_file")),
     )
     advice: Mapping[str, str] = {
         "write": "allow writing: Storage Blob Data Contributor, or `c` and `w` in a SAS",
         "list": "allow listing: the role Storage Blob Data Contributor, or `l` in a SAS",
         "read": "allow reading: Storage Blob Data Reader, or `r` in a SAS",
-        "run folder": "allow making containers: Storage Blob Data Contributor, or the key",
+        "run folder": "allow creating containers: Storage Blob Data Contributor, or the key",
         "delete": "allow deleting: Storage Blob Data Contributor, or `d` in a SAS",
     }
 
@@ -90,12 +90,12 @@ class AzureKind(StoreKind):
 
     def _in_account(self, endpoint: str, account: str, path: str, query: str) -> Location:
         if query:
-            raise ValueError("it holds a token, or settings; give a SAS as the credential instead")
+            raise ValueError("it contains a token or settings; pass a SAS as the credential instead")
         if not _ACCOUNT.fullmatch(account):
-            raise ValueError(f"`{account}` is no name of a storage account")
+            raise ValueError(f"`{account}` is not a valid storage account name")
         container, _, prefix = unquote(path.lstrip("/")).partition("/")
         if not _CONTAINER.fullmatch(container):
-            raise ValueError(f"`{container}` is no name of a container (3 to 63 of a-z, 0-9 and single -)")
+            raise ValueError(f"`{container}` is not a valid container name (3 to 63 of a-z, 0-9 and single -)")
         return Location(self.name, endpoint, account, container, inner_prefix(prefix))
 
     def spell(self, location: Location) -> str:
@@ -106,7 +106,7 @@ class AzureKind(StoreKind):
         return location.endpoint
 
     def open(self, location: Location, credential: Credential) -> Store:
-        from stoker.stores.azure.opening import open_azure  # obstore takes longer to load than most commands may
+        from stoker.stores.azure.opening import open_azure  # obstore is too slow to load for most commands
 
         check_credential(location, credential)
         return open_azure(location, credential)
@@ -115,7 +115,7 @@ class AzureKind(StoreKind):
         return self.open(place, Credential(SAS, {"token": route.token}) if route.token else NOTHING)
 
     def open_on_node(self, route: Route, place: Location) -> Store:
-        from stoker.stores.azure.client import open_blobs  # http costs a local agent 20 ms, which it does not need
+        from stoker.stores.azure.client import open_blobs  # http takes 20 ms, and local agents do not need it
 
         return open_blobs(place, route.token)
 

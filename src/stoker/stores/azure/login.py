@@ -1,4 +1,4 @@
-"""A token of Azure for whoever is logged in: a service principal, what azure-identity finds, or the Azure CLI."""
+"""An Azure token of the current login: a service principal, what azure-identity finds, or the Azure CLI."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from stoker.stores.objects.wire import Request, Wire
 
 _SCOPE = "https://storage.azure.com/.default"
 _AUTHORITY = "https://login.microsoftonline.com"
-_EARLY_S = 300.0  # before its end a token is renewed
-_HINT = "log in with `az login`, or give tenant, client and secret of a service principal"
+_EARLY_S = 300.0  # a token is renewed this long before it expires
+_HINT = "log in with `az login`, or set tenant, client and secret of a service principal"
 
 
 class Login:
-    """Asks once, and again shortly before the token ends. Safe for many threads."""
+    """Requests a token once, and again shortly before it expires. Thread-safe."""
 
     def __init__(self, credential: Credential) -> None:
         self._values = credential.values
@@ -33,7 +33,7 @@ class Login:
         self.expires_at = 0.0
 
     def token(self) -> str:
-        """Raises StoreDenied where nobody is logged in."""
+        """Raises StoreDenied without a login."""
         with self._lock:
             if time.time() > self.expires_at - _EARLY_S:
                 self._token, self.expires_at = self._ask()
@@ -54,12 +54,12 @@ class Login:
         found = json.loads(reply.body or b"{}")
         if "access_token" not in found:
             said = str(found.get("error_description", f"status {reply.status}")).splitlines()[0]
-            raise StoreDenied(f"the service principal could not log in: {said}", hint=_HINT)
+            raise StoreDenied(f"the login of the service principal failed: {said}", hint=_HINT)
         return str(found["access_token"]), time.time() + float(found.get("expires_in", 3600))
 
 
 def _identity(values: Mapping[str, str]) -> tuple[str, float] | None:
-    """With an authority of its own where one is named, which the public Azure does not vouch for."""
+    """With its own authority where one is named, which the public Azure does not confirm."""
     try:
         identity = importlib.import_module("azure.identity")  # where the user has it; slow to load
     except ImportError:
@@ -71,20 +71,20 @@ def _identity(values: Mapping[str, str]) -> tuple[str, float] | None:
         own["connection_verify"] = ca_file
     try:
         found = identity.DefaultAzureCredential(**own).get_token(_SCOPE)
-    except Exception as error:  # every kind of login it knows has errors of its own
-        raise StoreDenied(f"nobody is logged in to Azure: {str(error).splitlines()[0]}", hint=_HINT) from error
+    except Exception as error:  # every kind of login has its own errors
+        raise StoreDenied(f"not logged in to Azure: {str(error).splitlines()[0]}", hint=_HINT) from error
     return str(found.token), float(found.expires_on)
 
 
 def _command() -> tuple[str, float]:
     az = shutil.which("az")
     if not az:
-        raise StoreDenied("nobody is logged in to Azure: neither azure-identity nor the Azure CLI is here", hint=_HINT)
+        raise StoreDenied("not logged in to Azure: found neither azure-identity nor the Azure CLI", hint=_HINT)
     argv = [az, "account", "get-access-token", "--resource", "https://storage.azure.com/", "--output", "json"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         raise StoreDenied(
-            f"the Azure CLI has no token: {(done.stderr.strip() or 'no words').splitlines()[-1]}", hint=_HINT
+            f"the Azure CLI has no token: {(done.stderr.strip() or 'no output').splitlines()[-1]}", hint=_HINT
         )
     found = json.loads(done.stdout)
     return str(found["accessToken"]), float(found.get("expires_on") or time.time() + 1800)

@@ -10,7 +10,7 @@ from obstore.store import AzureStore
 
 from stoker.stores import Store
 from stoker.stores.azure.client import BlobBucket, sas_expires_at
-from stoker.stores.azure.containers import Account, ManyContainers, check_room
+from stoker.stores.azure.containers import BlobContainers, ManyContainers, check_room
 from stoker.stores.azure.login import Login
 from stoker.stores.azure.rights import AzureRights, account_sas, rights
 from stoker.stores.credential import Credential
@@ -27,14 +27,14 @@ def open_azure(location: Location, credential: Credential) -> Store:
 
     def open_container(one: Location) -> ObstoreBucket:
         raw = BlobBucket(one, _signing(one, held, login))
-        # What is large goes by blocks whose names tell what is in them, so that it can be gone on with.
+        # Large contents are sent in blocks named by their content, so that an upload can be resumed.
         large = raw if held.sas else None
         return ObstoreBucket(one.url, _opened(one, held, login), raw, sas_expires_at(held.sas), large)
 
     if not held.splits:
         return ObjectStore(location.url, open_container(place))
     check_room(place)
-    account = Account(place, _signing(place, held, login))
+    account = BlobContainers(place, _signing(place, held, login))
     return ObjectStore(location.url, ManyContainers(place, account, open_container))
 
 

@@ -1,4 +1,4 @@
-"""What a credential for Azure Blob comes to: an account key, a SAS, a login, or nothing; and the tokens made of it."""
+"""The rights of a credential for Azure Blob: an account key, a SAS, a login, or none; and tokens made from it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from stoker.stores.kinds import Location
 READ = "rl"
 READ_BLOB = "r"
 WRITE = "racwdl"
-_EARLY_S = 900  # a token is valid from a while ago, since clocks differ
+_EARLY_S = 900  # a token is valid from some time ago, since clocks differ
 
 
 @dataclass(frozen=True, slots=True)
 class AzureRights:
-    """One of `key`, `sas` and `login`, or none of them for what is public."""
+    """One of `key`, `sas` and `login`, or none of them for a public container."""
 
     key: str = field(default="", repr=False)
     sas: str = field(default="", repr=False)
@@ -32,12 +32,12 @@ class AzureRights:
 
     @property
     def splits(self) -> bool:
-        """Whether containers can be made, and tokens for one of them."""
+        """Whether it can create containers, and tokens for one of them."""
         return bool(self.key or self.login)
 
 
 def rights(location: Location, credential: Credential) -> tuple[Location, AzureRights]:
-    """The place comes back too: a connection string may name another endpoint for the account."""
+    """Returns the location too: a connection string may name another endpoint for the account."""
     values = credential.values
     if credential.kind == "account-key":
         return location, AzureRights(key=_checked_key(values["key"]))
@@ -49,11 +49,11 @@ def rights(location: Location, credential: Credential) -> tuple[Location, AzureR
         return _from_connection_string(location, values["text"])
     if credential.kind == NONE:
         return location, AzureRights()
-    raise BadInput(f"a credential of the kind `{credential.kind}` does not open `{location.url}`")
+    raise BadInput(f"a credential of the kind `{credential.kind}` does not work for `{location.url}`")
 
 
 def account_sas(location: Location, key: str, for_s: float) -> str:
-    """For what concerns containers as such: making, listing and removing them."""
+    """For operations on containers themselves: create, list and delete."""
     only = _only(location)
     fields = {"sp": "rwdlac", "ss": "b", "srt": "sco", "se": _text(time.time() + for_s), "sv": API_VERSION}
     order = (location.account, "rwdlac", "b", "sco", "", fields["se"], "", only, API_VERSION, "", "")
@@ -61,7 +61,7 @@ def account_sas(location: Location, key: str, for_s: float) -> str:
 
 
 def service_sas(location: Location, key: str, permissions: str, for_s: float, blob: str = "") -> str:
-    """For what is in one container and nothing else, or for one blob in it."""
+    """For the contents of one container and nothing else, or for one blob in it."""
     fields, place = _service_fields(location, permissions, for_s, blob)
     times = (permissions, fields["st"], fields["se"], place)
     order = (*times, "", "", fields["spr"], API_VERSION, fields["sr"], *[""] * 7)
@@ -71,7 +71,7 @@ def service_sas(location: Location, key: str, permissions: str, for_s: float, bl
 def delegated_sas(
     location: Location, delegation: Mapping[str, str], permissions: str, for_s: float, blob: str = ""
 ) -> str:
-    """The same with a key that a login was given (a user delegation key, by its field names on the wire)."""
+    """The same with a user delegation key of a login, by its field names on the wire."""
     own = {
         "skoid": delegation["SignedOid"],
         "sktid": delegation["SignedTid"],
@@ -94,7 +94,7 @@ def _service_fields(location: Location, permissions: str, for_s: float, blob: st
 
 
 def _only(location: Location) -> str:
-    """A token is never sent in the clear, but to an emulator that knows nothing else."""
+    """A token is never sent unencrypted, except to an emulator that supports nothing else."""
     return "" if location.endpoint.startswith("http:") else "https"
 
 
@@ -124,7 +124,7 @@ def _checked_sas(token: str) -> str:
     """Also from a whole SAS URL, as the portal shows it."""
     sas = (urlsplit(token).query if "://" in token else token).strip().lstrip("?")
     if "sig" not in parse_qs(sas):
-        raise BadInput("the SAS has no signature (`sig=`)", hint="give the whole token, in quotes")
+        raise BadInput("the SAS has no signature (`sig=`)", hint="pass the whole token, in quotes")
     return sas
 
 
@@ -132,7 +132,7 @@ def _from_connection_string(location: Location, text: str) -> tuple[Location, Az
     parts = dict(part.partition("=")[::2] for part in text.strip().strip(";").split(";") if part)
     account, endpoint = parts.get("AccountName", location.account), parts.get("BlobEndpoint", "").rstrip("/")
     if account != location.account:
-        raise BadInput(f"the connection string is for the account `{account}`, and the URL for `{location.account}`")
+        raise BadInput(f"the connection string is for the account `{account}`, but the URL is for `{location.account}`")
     place = replace(location, endpoint=endpoint) if endpoint else location
     if parts.get("AccountKey"):
         return place, AzureRights(key=_checked_key(parts["AccountKey"]))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from stoker.errors import StoreDenied
 from stoker.stores.access import Access, Route
 from stoker.stores.azure.client import sas_expires_at
-from stoker.stores.azure.containers import Account, check_room, container_of
+from stoker.stores.azure.containers import BlobContainers, check_room, container_of
 from stoker.stores.azure.login import Login
 from stoker.stores.azure.rights import (
     READ,
@@ -23,7 +23,7 @@ from stoker.stores.azure.rights import (
 from stoker.stores.credential import Credential
 from stoker.stores.kinds import Location
 
-Sign = Callable[[Location, str, str], str]  # of a container: permissions, and the one blob; empty: all of them
+Sign = Callable[[Location, str, str], str]  # for a container: permissions, and one blob; empty: all
 
 
 def grant_azure(
@@ -44,7 +44,7 @@ def grant_azure(
 
 
 def _rights_for(prefix: str, inside: str, writes: Sequence[str]) -> tuple[str, str]:
-    """What does not end with `/` is one blob, and only read."""
+    """A prefix that does not end with `/` is one blob, and read-only."""
     if prefix in writes:
         return WRITE, ""
     return (READ_BLOB, inside) if prefix and not prefix.endswith("/") else (READ, "")
@@ -59,8 +59,8 @@ def _signer(place: Location, held: AzureRights, for_s: float) -> Sign:
 
 
 def _delegation(place: Location, login: Login, for_s: float) -> dict[str, str]:
-    """A key that Azure gives a login to sign with, for at most seven days."""
-    account = Account(place, lambda: ("", {"Authorization": f"Bearer {login.token()}"}))
+    """A key with which a login can sign, for at most seven days."""
+    account = BlobContainers(place, lambda: ("", {"Authorization": f"Bearer {login.token()}"}))
     now = time.time()
     start, end = (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now + part)) for part in (-900, for_s + 900))
     body = f'<?xml version="1.0" encoding="utf-8"?><KeyInfo><Start>{start}</Start><Expiry>{end}</Expiry></KeyInfo>'

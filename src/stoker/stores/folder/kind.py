@@ -20,12 +20,14 @@ class FolderKind(StoreKind):
     forms = ("file:///FOLDER",)
     local = True
     carried = ("stoker.stores.folder.store",)
-    advice = dict.fromkeys(("write", "list", "read", "run folder", "delete"), "see who may use the folder: `ls -ld`")
+    advice = dict.fromkeys(
+        ("write", "list", "read", "run folder", "delete"), "check the permissions of the folder: `ls -ld`"
+    )
 
     def locate(self, url: str) -> Location:
         path = unquote(urlsplit(url).path) if "://" in url else url
         if not path.startswith("/"):
-            raise ValueError("the path of a folder begins with `/`")
+            raise ValueError("the path of a folder starts with `/`")
         return Location(self.name, prefix=path.rstrip("/") or "/")
 
     def spell(self, location: Location) -> str:
@@ -38,7 +40,7 @@ class FolderKind(StoreKind):
         return FolderStore(Path(location.prefix))
 
     def open_on_node(self, route: Route, place: Location) -> Store:
-        """What a node commits is what a run resumes from. Its orders were there: a root that is not there is away."""
+        """A run resumes from what a node commits. Its orders were there: so a missing root is unavailable."""
         return _opened(route, place, durable=True, makes_root=False)
 
     def open_route(self, route: Route, place: Location) -> Store:

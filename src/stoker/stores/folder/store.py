@@ -25,15 +25,15 @@ from stoker.stores.trees.clearing import clear
 _PART = ".part-"  # a file being written; never listed, never read
 _NAME = rf"(?!\.\.?(?:/|\Z)|{re.escape(_PART)})[^/\0]+"  # neither `.` nor `..`, nor a file being written
 _KEY = re.compile(f"{_NAME}(?:/{_NAME})*")
-# Nobody waits for whoever may write to a pipe that a script has put in the place of an object.
+# Do not block on a pipe that a script has put in the place of an object.
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-_TRIES = 100  # at a folder that concurrent deletes keep removing while it is empty
-_PIECE_BYTES = 1 << 30  # the kernel reads no more than 2 GiB at once
-_COPY_BYTES = 256 << 10  # stays in the processor's cache between reading, hashing and writing
+_TRIES = 100  # for a folder that concurrent deletes keep removing while it is empty
+_PIECE_BYTES = 1 << 30  # the kernel reads at most 2 GiB at once
+_COPY_BYTES = 256 << 10  # stays in the CPU cache between reading, hashing and writing
 _UNSYNCED = 256  # files that a commit waits for; of more, the newest
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _IN_USE = (errno.ENOTEMPTY, errno.EEXIST)
-_NO_OBJECT = (*_NOT_THERE, errno.ELOOP, errno.ENAMETOOLONG)  # a link to itself, or deeper than a path can name
+_NO_OBJECT = (*_NOT_THERE, errno.ELOOP, errno.ENAMETOOLONG)  # a link to itself, or a path that is too deep
 
 
 class Adopted(NamedTuple):
@@ -45,28 +45,28 @@ class Adopted(NamedTuple):
 
 
 class FolderStore(Store):
-    """With `durable`, a put with `only_new` is a commit: it returns when the object, and what this store had put before
-    it, would survive a power cut. Other puts are whole or not there, but the newest of them may be lost."""
+    """With `durable`, a put with `only_new` is a commit: it returns when the object, and everything that this store put
+    before it, would survive a power cut. Other puts are complete or absent, but the newest of them may be lost."""
 
     at_once = 4  # so that two cores always have something to hash; more threads would only wait for each other
 
     def __init__(
         self, root: Path, *, durable: bool = False, makes_root: bool = True, part_of: Path | None = None
     ) -> None:
-        """`makes_root`: where nobody has written yet, the first to write makes the root. `part_of`: the root of the
-        whole store, where this one has only some of its keys; folders below it come and go."""
+        """`makes_root`: the first write creates the root, if it never existed. `part_of`: the root of the whole store,
+        where this one has only some of its keys; folders below it come and go."""
         self.root = root
-        self._top = os.fspath(root)  # where a Path would cost as much as the reading
+        self._top = os.fspath(root)  # a Path would cost as much as the read
         self.url = root.absolute().as_uri()
         self._whole = os.fspath(part_of or root)
-        self._seen = not makes_root or os.path.isdir(self._whole)  # whether the root was there: it is not made again
+        self._seen = not makes_root or os.path.isdir(self._whole)  # whether the root existed: it is not created again
         self._durable = durable
         self._unsynced: dict[str, None] = {}
         self._lock = threading.Lock()
 
     @classmethod
     def from_url(cls, url: str, *, durable: bool = True) -> FolderStore:
-        """For a node: what it commits is what a run goes on from."""
+        """For a node: a run resumes from what it commits."""
         return cls(Path(unquote(urlsplit(url).path)), durable=durable)
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
@@ -125,8 +125,8 @@ class FolderStore(Store):
             self._remember(path)
 
     def adopt(self, place: str, key_of: Callable[[str], str]) -> Adopted:
-        """Puts a file of this computer under the key that its hash gives, and reads it only once: what other kinds of
-        store cannot do, since they want to know the key first. A file that changed meanwhile is not put."""
+        """Puts a local file under the key of its hash, reading it only once: other kinds of store cannot, since they
+        need the key first. A file that changed meanwhile is not put."""
         source = os.open(place, _READ)
         try:
             before = os.fstat(source)
@@ -136,7 +136,7 @@ class FolderStore(Store):
             os.close(source)
 
     def _adopt_small(self, source: int, before: os.stat_result, key_of: Callable[[str], str]) -> Adopted:
-        """Nothing is written where the store has the content: it is in memory by the time its hash is known."""
+        """Writes nothing where the store has the content: it is in memory by the time its hash is known."""
         data = os.read(source, before.st_size + 1)
         after = os.fstat(source)
         if len(data) != before.st_size or not _same(before, after):
@@ -183,7 +183,7 @@ class FolderStore(Store):
         return hashed.hexdigest() if copied == size else ""
 
     def _rename(self, part: str, path: str) -> bool:
-        """The folder may have to be made, and may be removed again by a delete elsewhere while it is empty."""
+        """The folder may have to be created, and a concurrent delete may remove it while it is empty."""
         for _ in range(_TRIES):
             try:
                 os.replace(part, path)
@@ -192,22 +192,22 @@ class FolderStore(Store):
                 self._make_folder(path[: path.rindex("/")])
             except OSError as error:
                 raise disk_failed("write", path, error) from error
-        raise StoreFailed(f"the folder of `{path}` is removed again and again")
+        raise StoreFailed(f"the folder of `{path}` is removed repeatedly")
 
     def append(self, key: str, offset: int, data: bytes) -> int:
         path = self._place(key)
-        create = os.O_CREAT if offset == 0 else 0  # a refused append leaves nothing behind
+        create = os.O_CREAT if offset == 0 else 0  # a refused append creates nothing
         try:
             with os.fdopen(self._open(path, os.O_WRONLY | os.O_APPEND | create), "ab", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
                 if offset > size:
-                    raise StoreFailed(f"`{key}` has {size} bytes, and was asked to go on at {offset}")
+                    raise StoreFailed(f"`{key}` has {size} bytes, cannot append at {offset}")
                 fresh = memoryview(data)[size - offset :]
                 while fresh:
                     fresh = fresh[os.write(file.fileno(), fresh) :]
                 return max(size, offset + len(data))
         except FileNotFoundError:
-            raise StoreFailed(f"the store has no `{key}`, and was asked to go on at {offset}") from None
+            raise StoreFailed(f"`{key}` not found in the store, cannot append at {offset}") from None
         except OSError as error:
             raise disk_failed("append to", key, error) from error
 
@@ -256,7 +256,7 @@ class FolderStore(Store):
         return f"{self._top}/{key}"
 
     def _open(self, path: str, flags: int) -> int:
-        """Makes the folder it is in. A delete elsewhere may remove that while it is empty, so this is tried again."""
+        """Creates its folder. A concurrent delete may remove that while it is empty, so this is retried."""
         for _ in range(_TRIES):
             try:
                 return os.open(path, flags | getattr(os, "O_BINARY", 0), 0o666)
@@ -267,22 +267,21 @@ class FolderStore(Store):
         return os.open(path, flags, 0o666)
 
     def _make_folder(self, folder: str) -> None:
-        """A root that was there and is not any more is a disk that was taken away: what is written to a new one would
-        be somewhere else."""
+        """A root that existed and no longer does is an unmounted disk: a new one would be somewhere else."""
         if not self._seen:
             os.makedirs(self._whole, exist_ok=True)
             self._seen = True
         elif not os.path.isdir(self._whole):
             raise StoreFailed(
-                f"the folder `{self._whole}` of the store is not there any more",
-                hint=f"bring it back, or begin anew with `mkdir {self._whole}`",
+                f"the folder `{self._whole}` of the store no longer exists",
+                hint=f"restore it, or start with an empty one: `mkdir {self._whole}`",
             )
         place = self._whole
-        with suppress(FileNotFoundError):  # one above it was removed: whoever needs it tries again
+        with suppress(FileNotFoundError):  # a parent was removed: the caller retries
             for name in filter(None, folder[len(self._whole) :].split("/")):
                 place = f"{place}/{name}"
                 with suppress(FileExistsError):
-                    os.mkdir(place)  # one by one: the root itself may go at any moment, and is not made here
+                    os.mkdir(place)  # one by one: the root itself may vanish at any moment, and is not created here
 
     def _remember(self, path: str) -> None:
         with self._lock:
@@ -291,7 +290,7 @@ class FolderStore(Store):
                 del self._unsynced[next(iter(self._unsynced))]
 
     def _sync(self) -> bool:
-        """Brings to the disk what was put before, and says whether there was anything."""
+        """Flushes what was put before, and returns whether there was anything."""
         with self._lock:
             paths = list(self._unsynced)
             self._unsynced.clear()
@@ -306,7 +305,7 @@ class FolderStore(Store):
 
 @contextmanager
 def _whatever_is_there(folder: str) -> Iterator[None]:
-    """Leaves out what is not there, or cannot be an object."""
+    """Skips what does not exist, or cannot be an object."""
     try:
         yield
     except OSError as error:
@@ -319,7 +318,7 @@ def _same(one: os.stat_result, other: os.stat_result) -> bool:
 
 
 def _missing(key: str) -> Missing:
-    return Missing(f"the store has no `{key}`")
+    return Missing(f"`{key}` not found in the store")
 
 
 def _read(file: int, start: int, size: int) -> bytes:
@@ -339,7 +338,7 @@ def _write(file: int, data: bytes | BinaryIO) -> None:
         while piece := data.read(_COPY_BYTES):
             _write_all(file, memoryview(piece))
         return
-    buffer = memoryview(bytearray(_COPY_BYTES))  # one for all pieces: fresh memory would cost as much as the copying
+    buffer = memoryview(bytearray(_COPY_BYTES))  # one for all pieces: fresh memory would cost as much as the copy
     while size := data.readinto(buffer):
         _write_all(file, buffer[:size])
 
@@ -360,11 +359,11 @@ def _sync_one(path: str) -> None:
 
 def _link(part: str, path: str, key: str) -> None:
     try:
-        os.link(part, path)  # fails where the key is taken, which rename would not
+        os.link(part, path)  # fails where the key exists, which rename would not
     except FileExistsError:
-        raise AlreadyThere(f"the store already has `{key}`") from None
+        raise AlreadyThere(f"`{key}` already exists in the store") from None
 
 
 def _etag(seen: os.stat_result) -> str:
-    """Every put makes a new file, so its number tells versions apart that a coarse clock does not."""
+    """Every put creates a new file, so its inode distinguishes versions that a coarse clock does not."""
     return f"{seen.st_ino:x}-{seen.st_mtime_ns:x}-{seen.st_size:x}"

@@ -11,54 +11,35 @@ from itertools import chain
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlencode, urlsplit
 
-from stoker.errors import AlreadyThere, StoreFailed, StoreUnavailable
+from stoker.errors import StoreFailed, StoreUnavailable
 from stoker.stores import Store, Stored
 from stoker.stores.kinds import Location, named
-from stoker.stores.objects.answers import total_bytes
 from stoker.stores.objects.blocks import first_block
-from stoker.stores.objects.bucket import Bucket, Piece
+from stoker.stores.objects.http import HttpBucket
 from stoker.stores.objects.refusals import refusal
 from stoker.stores.objects.segments import ObjectStore
-from stoker.stores.objects.wire import Reply, Request, Wire
+from stoker.stores.objects.wire import Body, Reply, Request
 
-_STEP_BYTES = 256 << 10  # every part of an upload but the last has a multiple of this
+_STEP_BYTES = 256 << 10  # every part of an upload but the last is a multiple of this
 _INCOMPLETE = 308
 _REACHED = re.compile(r"bytes=0-(\d+)")
 _FIELDS = "items(name,size,updated,generation),nextPageToken"
 
 
 def open_bucket(location: Location, token: Callable[[], str]) -> Store:
-    """`token` gives an OAuth token that is valid now; empty for what is public."""
+    """`token` returns a currently valid OAuth token; empty for a public bucket."""
     return ObjectStore(location.url, GcsBucket(location, token))
 
 
-class GcsBucket(Bucket):
+class GcsBucket(HttpBucket):
+    content: Mapping[str, str] = {"alt": "media"}
+
     def __init__(self, location: Location, token: Callable[[], str]) -> None:
-        self.place = location.url
-        self._prefix = location.prefix
         endpoint = named(location.kind).endpoint(location)
+        super().__init__(location.url, location.prefix, endpoint)
         self._path = urlsplit(endpoint).path
         self._bucket = f"/storage/v1/b/{location.container}/o"
         self._token = token
-        self._wire = Wire(endpoint)
-
-    def read(self, name: str, start: int, size: int | None) -> Piece:
-        last = "" if size is None else str(start + size - 1)
-        headers = {} if start == 0 and size is None else {"Range": f"bytes={start}-{last}"}
-        reply = self._ask("GET", self._object(name), {"alt": "media"}, headers)
-        if reply.status == 416:
-            return Piece(b"", self.size(name))
-        self._check(reply, name, 200, 206)
-        return Piece(reply.body, total_bytes(reply))
-
-    def stream(self, name: str, start: int, size: int) -> Iterator[memoryview]:
-        ranged = {"Range": f"bytes={start}-{start + size - 1}"}
-        body = self._wire.stream(self._request("GET", self._object(name), {"alt": "media"}, ranged), 200, 206)
-        if isinstance(body, Reply):
-            if body.status != 416:
-                self._check(body, name)
-            return
-        yield from body
 
     def size(self, name: str) -> int:
         return int(self._about(name)["size"])
@@ -75,14 +56,14 @@ class GcsBucket(Bucket):
         begin, middle = (f"--{boundary}\r\nContent-Type: {kind}\r\n\r\n".encode() for kind in kinds)
         body = begin + about.encode() + b"\r\n" + middle + first + f"\r\n--{boundary}--\r\n".encode()
         headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
-        reply = self._ask("POST", self._upload, self._named(name, "multipart", only_new), headers, body)
-        self._commit(reply, name, writer)
+        reply = self._upload(name, "multipart", only_new, headers, body)
+        self._check_written(reply, name, writer)
         return len(first)
 
     def entries(self, prefix: str) -> Iterator[Stored]:
         query = {"prefix": self._prefix + prefix, "fields": _FIELDS, "maxResults": "1000"}
         while True:
-            reply = self._ask("GET", self._path + self._bucket, query)
+            reply = self._ask("GET", "", query)
             self._check(reply, "", 200)
             page = self._read(reply)
             for one in page.get("items", ()):
@@ -91,30 +72,25 @@ class GcsBucket(Bucket):
                 return
             query["pageToken"] = page["nextPageToken"]
 
-    def remove(self, name: str) -> None:
-        reply = self._ask("DELETE", self._object(name))
-        if reply.status != 404:
-            self._check(reply, name, 200, 204)
-
     def _write_parts(self, name: str, blocks: Iterator[bytes], only_new: bool) -> int:
-        """One part after the other, as the service wants it: each answer says how far it has come."""
+        """One part after the other, as the service requires: each response says how much it has."""
         writer = secrets.token_hex(8) if only_new else ""
         about = json.dumps({"metadata": {"writer": writer}} if only_new else {}).encode()
         headers = {"Content-Type": "application/json"}
-        begun = self._ask("POST", self._upload, self._named(name, "resumable", only_new), headers, about)
+        begun = self._upload(name, "resumable", only_new, headers, about)
         self._check(begun, name, 200, 201)
         parts = urlsplit(begun.headers.get("location", ""))
         target = f"{parts.path}?{parts.query}"
         sent, waiting = 0, b""
         for block in blocks:
             waiting += block
-            ready = (len(waiting) - 1) // _STEP_BYTES * _STEP_BYTES  # something stays for the last part
+            ready = (len(waiting) - 1) // _STEP_BYTES * _STEP_BYTES  # something remains for the last part
             while ready:
                 reached = self._send_part(target, name, sent, waiting[:ready])
                 waiting, ready, sent = waiting[reached - sent :], ready - (reached - sent), reached
         total = sent + len(waiting)
         ranged = {"Content-Range": f"bytes {sent}-{total - 1}/{total}"}
-        self._commit(self._put(target, ranged, waiting), name, writer)
+        self._check_written(self._put(target, ranged, waiting), name, writer)
         return total
 
     def _send_part(self, target: str, name: str, start: int, data: bytes) -> int:
@@ -127,66 +103,43 @@ class GcsBucket(Bucket):
             raise StoreUnavailable(f"`{self.place}` has lost a part of `{name}`", hint="try again in a minute")
         return reached
 
-    def _commit(self, reply: Reply, name: str, writer: str) -> None:
-        try:
-            self._check(reply, name, 200, 201)
-        except AlreadyThere:
-            # The answer to an earlier try may have been lost: then the one who was there first is this writer.
-            if reply.tries == 1 or self._about(name).get("metadata", {}).get("writer") != writer:
-                raise
+    def _writer(self, name: str) -> str | None:
+        found: str | None = self._about(name).get("metadata", {}).get("writer")
+        return found
 
     def _about(self, name: str) -> dict[str, Any]:
-        reply = self._ask("GET", self._object(name), {"fields": "size,metadata"})
+        reply = self._ask("GET", name, {"fields": "size,metadata"})
         self._check(reply, name, 200)
         return self._read(reply)
 
-    @property
-    def _upload(self) -> str:
-        return f"{self._path}/upload{self._bucket}"
-
-    def _object(self, name: str) -> str:
-        return f"{self._path}{self._bucket}/{quote(self._prefix + name, safe='')}"
-
-    def _named(self, name: str, upload: str, only_new: bool) -> dict[str, str]:
-        asked = {"uploadType": upload, "name": self._prefix + name}
-        return {**asked, "ifGenerationMatch": "0"} if only_new else asked  # 0: of an object that is not there
+    def _upload(self, name: str, way: str, only_new: bool, headers: Mapping[str, str], body: bytes) -> Reply:
+        asked = {"uploadType": way, "name": self._prefix + name}
+        asked |= {"ifGenerationMatch": "0"} if only_new else {}  # 0: of an object that is not there
+        target = f"{self._path}/upload{self._bucket}?{urlencode(asked, quote_via=quote)}"
+        return self._wire.ask(lambda: Request("POST", target, {**headers, **self._signed()}, body))
 
     def _put(self, target: str, headers: Mapping[str, str], body: bytes) -> Reply:
         return self._wire.ask(lambda: Request("PUT", target, {**headers, **self._signed()}, body))
 
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
-    ) -> Reply:
-        return self._wire.ask(self._request(method, path, query, headers, body))
-
     def _request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
+        self, method: str, name: str, query: Mapping[str, str], headers: Mapping[str, str], body: Body
     ) -> Callable[[], Request]:
-        target = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
-        return lambda: Request(method, target, {**(headers or {}), **self._signed()}, body)
+        inside = f"/{quote(self._prefix + name, safe='')}" if name else ""
+        asked = f"?{urlencode(query, quote_via=quote)}" if query else ""
+        target = f"{self._path}{self._bucket}{inside}{asked}"
+        return lambda: Request(method, target, {**headers, **self._signed()}, body)
 
     def _signed(self) -> dict[str, str]:
         token = self._token()
         return {"Authorization": f"Bearer {token}"} if token else {}
 
-    def _check(self, reply: Reply, name: str, *good: int) -> None:
-        if reply.status not in good:
-            why = self._why(reply)
-            code = "NoSuchBucket" if reply.status == 404 and "bucket does not exist" in why else ""
-            raise refusal(reply.status, code, why, name, self.place)
+    def _refusal(self, reply: Reply, name: str) -> StoreFailed:
+        why = self._why(reply)
+        code = "NoSuchBucket" if reply.status == 404 and "bucket does not exist" in why else ""
+        return refusal(reply.status, code, why, name, self.place)
 
     def _why(self, reply: Reply) -> str:
-        """The body of a refusal is JSON, or text where bytes were asked for."""
+        """The body of a refusal is JSON, or text where bytes were requested."""
         try:
             return str(json.loads(reply.body)["error"]["message"])
         except (ValueError, KeyError, TypeError):
@@ -198,7 +151,7 @@ class GcsBucket(Bucket):
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise StoreFailed(f"`{self.place}` gave an answer that cannot be read")
+            raise StoreFailed(f"`{self.place}` returned an unreadable response")
         return found
 
     def _entry(self, one: Mapping[str, str]) -> Stored:
@@ -206,4 +159,4 @@ class GcsBucket(Bucket):
             name, changed = one["name"].removeprefix(self._prefix), datetime.fromisoformat(one["updated"])
             return Stored(name, int(one["size"]), changed.timestamp(), str(one["generation"]))
         except (KeyError, ValueError, TypeError, AttributeError):
-            raise StoreFailed(f"`{self.place}` gave a listing that cannot be read") from None
+            raise StoreFailed(f"`{self.place}` returned an unreadable listing") from None

@@ -1,4 +1,4 @@
-"""OAuth tokens of Google: of a service account or a login, and narrower ones for parts of a bucket."""
+"""OAuth tokens of Google: of a service account or a login, and restricted ones for parts of a bucket."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from stoker.stores.objects.wire import Request, Wire
 
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _EXCHANGE = "https://sts.googleapis.com/v1/token"
-_PUBLIC = "https://oauth2.googleapis.com/token"  # where keys of public Google ask for tokens
-_EARLY_S = 300.0  # before its end a token is renewed
-_LASTS_S = 3600  # as long as Google allows
-_MOST_RULES = 10  # of one narrowed token
+_PUBLIC = "https://oauth2.googleapis.com/token"  # the token service of keys of the public Google
+_EARLY_S = 300.0  # a token is renewed this long before it expires
+_LASTS_S = 3600  # the maximum that Google allows
+_MOST_RULES = 10  # of one restricted token
 _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
-_HINT = "log in with `gcloud auth login`, or give the key of a service account: stoker store add --service-account"
+_HINT = "log in with `gcloud auth login`, or use the key of a service account: stoker store add --service-account"
 
 
 class Tokens:
-    """Asks once, and again shortly before the token ends. Safe for many threads."""
+    """Requests a token once, and again shortly before it expires. Thread-safe."""
 
     def __init__(self, credential: Credential) -> None:
         self._credential = credential
@@ -37,9 +37,13 @@ class Tokens:
         self._token = ""
         self.expires_at = 0.0
 
+    @property
+    def public(self) -> bool:
+        return self._credential.kind == NONE
+
     def token(self) -> str:
-        """Empty for what is public. Raises StoreDenied where nobody is logged in."""
-        if self._credential.kind == NONE:
+        """Empty for a public bucket. Raises StoreDenied without a login."""
+        if self.public:
             return ""
         with self._lock:
             if time.time() > self.expires_at - _EARLY_S:
@@ -52,10 +56,10 @@ class Tokens:
 
 
 def grant_gcs(location: Location, credential: Credential, part: Grant) -> Access:
-    """A token with a boundary: the rights of the credential, and of them only these, below these prefixes. It ends with
-    the token that it is made from, after an hour at most."""
+    """A token with a boundary: only these rights of the credential, below these prefixes. It expires with the token
+    that it is made from, after an hour at most."""
     if credential.kind == NONE:
-        raise StoreDenied(f"`{location.url}` has no credential, so a node cannot be given a part of it")
+        raise StoreDenied(f"`{location.url}` has no credential, so a node cannot get a part of it")
     held = Tokens(credential)
     asked = {
         "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
@@ -73,7 +77,8 @@ def grant_gcs(location: Location, credential: Credential, part: Grant) -> Access
 
 
 def boundary(location: Location, part: Grant) -> dict[str, Any]:
-    """What a narrowed token may do. What does not end with `/` is one object, which is read and not listed."""
+    """The rights of a restricted token. A prefix that does not end with `/` is one object, which can be read, not
+    listed."""
     bucket = f"projects/_/buckets/{location.container}"
     reads = [one for one in part.prefixes if one not in part.writes]
     rules = []
@@ -89,7 +94,7 @@ def boundary(location: Location, part: Grant) -> dict[str, Any]:
             )
     if len(rules) > _MOST_RULES:
         raise StoreDenied(
-            f"a token for `{location.url}` cannot be narrowed to {len(part.prefixes)} prefixes",
+            f"a token for `{location.url}` cannot be restricted to {len(part.prefixes)} prefixes",
             hint="move what the run reads into fewer folders",
         )
     return {"accessBoundary": {"accessBoundaryRules": rules}}
@@ -104,7 +109,7 @@ def _condition(bucket: str, prefix: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As a string of the expression language; a key may hold anything."""
+    """As a string of the expression language; a key may contain anything."""
     return "'" + "".join(f"\\u{ord(one):04x}" if one in "'\\" or ord(one) < 32 else one for one in text) + "'"
 
 
@@ -118,17 +123,13 @@ def _of_account(email: str, private_key: str, token_uri: str) -> tuple[str, floa
 
 
 def _signature(private_key: str, text: bytes) -> bytes:
-    try:
-        from cryptography.hazmat.primitives import hashes, serialization  # an extra, which only these keys need
-        from cryptography.hazmat.primitives.asymmetric import padding, rsa
-    except ImportError:
-        raise StoreDenied(
-            "keys of service accounts need the package `cryptography`", hint="pip install 'stoker[gcs]'"
-        ) from None
+    from cryptography.hazmat.primitives import hashes, serialization  # here, because only these keys need it
+    from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
     try:
         key = serialization.load_pem_private_key(private_key.encode(), None)
     except (ValueError, TypeError):
-        raise BadInput("the private key of the service account cannot be read") from None
+        raise BadInput("the private key of the service account is unreadable") from None
     if not isinstance(key, rsa.RSAPrivateKey):
         raise BadInput("the private key of the service account is not an RSA key")
     return key.sign(text, padding.PKCS1v15(), hashes.SHA256())
@@ -141,17 +142,17 @@ def _encoded(data: bytes) -> bytes:
 def _login() -> tuple[str, float]:
     gcloud = shutil.which("gcloud")
     if not gcloud:
-        raise StoreDenied("nobody is logged in to Google Cloud: the command gcloud is not here", hint=_HINT)
+        raise StoreDenied("not logged in to Google Cloud: the command `gcloud` was not found", hint=_HINT)
     argv = [gcloud, "auth", "print-access-token"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode or not done.stdout.strip():
-        said = (done.stderr.strip() or "no words").splitlines()[-1]
+        said = (done.stderr.strip() or "no output").splitlines()[-1]
         raise StoreDenied(f"gcloud has no token: {said}", hint=_HINT)
-    return done.stdout.strip(), time.time() + 2 * _EARLY_S  # it does not say when; asking again is cheap
+    return done.stdout.strip(), time.time() + 2 * _EARLY_S  # its expiry is unknown; asking again is cheap
 
 
 def _exchange_uri(credential: Credential) -> str:
-    """Beside the token service that the key names, where that is not the public one."""
+    """On the host of the key's token service, where that is not the public one."""
     uri = urlsplit(credential.values.get("token_uri", _PUBLIC))
     return _EXCHANGE if uri.netloc == urlsplit(_PUBLIC).netloc else f"{uri.scheme}://{uri.netloc}/v1/token"
 
@@ -165,5 +166,5 @@ def _exchange(uri: str, asked: dict[str, str], latest: float) -> tuple[str, floa
         token, lasts_s = str(found["access_token"]), float(found.get("expires_in", _LASTS_S))
     except (ValueError, KeyError, TypeError):
         why = reply.body[:200].decode(errors="replace").split("\n")[0]
-        raise StoreDenied(f"Google gives no token: status {reply.status} {why}".strip(), hint=_HINT) from None
+        raise StoreDenied(f"Google refused a token: status {reply.status} {why}".strip(), hint=_HINT) from None
     return token, min(time.time() + lasts_s, latest)

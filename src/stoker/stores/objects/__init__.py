@@ -1,1 +1,1 @@
-"""What all object stores share: segments for appends, HTTP, refusals, and obstore for server and client."""
+"""What all object stores share: segments for appends, HTTP, errors, and obstore for server and client."""

@@ -1,4 +1,4 @@
-"""How the answers of object stores are read. Standard library only: agents carry this file."""
+"""Parsing responses of object stores. Standard library only: agents carry this file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def listing(reply: Reply, place: str) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(reply.body)
     except ElementTree.ParseError as error:
-        raise StoreFailed(f"`{place}` gave a listing that cannot be read: {error}") from None
+        raise StoreFailed(f"`{place}` returned an unreadable listing: {error}") from None
 
 
 def total_bytes(reply: Reply) -> int:
-    """How long the whole object is, of which this is an answer about a part."""
+    """The size of the whole object, from a response about a part."""
     _, _, total = reply.headers.get("content-range", "").rpartition("/")
     if total.isdigit():
         return int(total)

@@ -14,13 +14,13 @@ T = TypeVar("T")
 Block = TypeVar("Block")
 
 BLOCK_BYTES = 8 << 20
-AT_ONCE = 8  # blocks under way: of one stream if it is alone
+AT_ONCE = 8  # concurrent blocks: of a single stream
 _LEAST = 2  # of one stream among many
-_MOST_BLOCKS = 8_000  # of an object: S3 takes 10,000
+_MOST_BLOCKS = 8_000  # of an object: S3 supports 10,000
 
 
 class Lanes:
-    """Shares out how many blocks may be under way, so that memory stays bounded however many streams there are."""
+    """Limits concurrent blocks, so that memory stays bounded however many streams there are."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class Blocks:
         self._pool: ThreadPoolExecutor | None = None
 
     def send(self, blocks: Iterator[Block], send: Callable[[int, Block], T]) -> list[T]:
-        """What `send` gave for each block, in their order. After an error no further block is sent."""
+        """The results of `send` for each block, in order. After an error no further block is sent."""
         with self._lock:
             self._pool = self._pool or ThreadPoolExecutor(AT_ONCE, "stoker-blocks")
             pool = self._pool
@@ -65,7 +65,7 @@ class Blocks:
 
 
 def first_block(data: bytes | BinaryIO) -> tuple[bytes, Iterator[bytes]]:
-    """The beginning, which is all of it where that is not longer than a block, and the blocks behind it."""
+    """The first block, which is everything where that is not longer than a block, and the blocks after it."""
     if isinstance(data, bytes):
         return data, iter(())
     size = block_size(_length(data))
@@ -78,7 +78,7 @@ def block_size(length: int) -> int:
 
 
 def _length(data: BinaryIO) -> int:
-    """How much there is to come, where that can be known; else 0."""
+    """The remaining size, if known; else 0."""
     if (left := getattr(data, "left", None)) is not None:
         return int(left)
     return os.fstat(data.fileno()).st_size if isinstance(data, io.FileIO | io.BufferedReader) else 0
@@ -90,7 +90,7 @@ def _rest(data: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def _exactly(data: BinaryIO, size: int) -> bytes:
-    """Fewer bytes only at the end: a raw file may give less than it was asked for."""
+    """Fewer bytes only at the end: a raw file may return less than requested."""
     block = data.read(size) or b""
     if not block or len(block) == size:
         return block

@@ -1,4 +1,4 @@
-"""What an object store can do by itself, whoever makes it. `ObjectStore` makes a Store of it.
+"""What an object store itself can do, whoever provides it. `ObjectStore` turns it into a Store.
 
 Standard library only: agents carry this file.
 """
@@ -19,18 +19,18 @@ _REFUSED = re.compile(
 
 
 class Piece(NamedTuple):
-    """Bytes of an object, and how many it has in all."""
+    """Bytes of an object, and its total size."""
 
     data: bytes
     total: int
 
 
 class Bucket(Protocol):
-    """Names are any text that `checked` lets pass; a prefix is empty or ends with `/`. Whoever has a token can make
-    objects with other names: `entries` gives those as they are, and `remove` takes them. Buckets inherit from this."""
+    """Names are any text that `checked` accepts; a prefix is empty or ends with `/`. A token holder can create objects
+    with other names: `entries` returns those as they are, and `remove` accepts them. Buckets inherit from this."""
 
     def read(self, name: str, start: int, size: int | None) -> Piece:
-        """Nothing where the object ends before `start`. Raises Missing."""
+        """Empty where the object ends before `start`. Raises Missing."""
         ...
 
     def stream(self, name: str, start: int, size: int) -> Iterator[memoryview]:
@@ -48,20 +48,20 @@ class Bucket(Protocol):
     def entries(self, prefix: str) -> Iterator[Stored]: ...
 
     def remove(self, name: str) -> None:
-        """Missing is fine."""
+        """A missing object is fine."""
         ...
 
     def remove_whole(self, prefix: str) -> bool:
-        """Removes everything below a prefix in one go. False where it cannot: then nothing was removed."""
+        """Deletes everything below a prefix at once. False where that is not supported: then nothing was deleted."""
         return False
 
     def prepare(self, name: str) -> None:
-        """Makes the place that a name lies in, where whoever has a token could not. Most have nothing to do."""
+        """Creates the container of a name, where a token holder could not. Most have nothing to do."""
         return
 
 
 def is_key(name: str) -> bool:
-    """Whether `checked` lets it pass."""
+    """Whether `checked` accepts it."""
     if _REFUSED.search(name):
         return False
     if name.isascii():
@@ -73,7 +73,7 @@ def is_key(name: str) -> bool:
 
 
 def checked(key: str) -> str:
-    """Raises StoreFailed where an object store cannot have such a name, or would have it under another one."""
+    """Raises StoreFailed where an object store does not support such a name, or would change it."""
     if _REFUSED.search(key):
         raise StoreFailed(f"`{key}` is not a key")
     try:
@@ -81,5 +81,5 @@ def checked(key: str) -> str:
     except UnicodeEncodeError:
         raise StoreFailed(f"the key {key!r} is not text") from None
     if size > LONGEST_NAME_BYTES:
-        raise StoreFailed(f"the key `{key[:60]}…` has {size} bytes; an object store takes {LONGEST_NAME_BYTES}")
+        raise StoreFailed(f"the key `{key[:60]}…` has {size} bytes; an object store allows {LONGEST_NAME_BYTES}")
     return key

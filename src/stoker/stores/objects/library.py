@@ -1,4 +1,4 @@
-"""Object stores of server and client, over obstore. Loading it takes a while: kinds do so when they must."""
+"""Object stores of server and client, over obstore. It is slow to load: kinds import it only when needed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BULK = re.compile(r"Bulk delete request failed.*\(code: (\w+)\)", re.DOTALL)
 
 
 class ObstoreBucket(Bucket):
-    """obstore refuses names that are no paths, and all others of a listing with them: `raw` lists and removes."""
+    """obstore refuses names that are not paths, and with them whole listings: `raw` lists and deletes."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class ObstoreBucket(Bucket):
             options = {"range": {"offset": start}}
         try:
             found = obstore.get(self._store, name, options=options)
-            return Piece(bytes(found.bytes()), found.meta["size"])
+            return Piece(found.bytes().to_bytes(), found.meta["size"])
         except (BaseError, OSError) as error:
             if any(words in str(error) for words in _PAST_THE_END):
                 return Piece(b"", self.size(name))
             self._fail(error, name)
 
     def stream(self, name: str, start: int, size: int) -> Iterator[memoryview]:
-        if self._large:  # through the same memory again and again, which costs less than memory of its own for each
+        if self._large:  # reuses the same memory, which costs less than new memory for each
             yield from self._large.stream(name, start, size)
             return
         try:
@@ -93,7 +93,7 @@ class ObstoreBucket(Bucket):
         if self._large and known_hash(data):
             return self._large.write(name, data, only_new=only_new)
         first, rest = first_block(data)
-        if only_new:  # goes in one request, since a row of blocks has no condition
+        if only_new:  # in one request, since a block upload has no condition
             whole = b"".join((first, *rest))
             self._create(name, whole)
             return len(whole)
@@ -142,13 +142,13 @@ class ObstoreBucket(Bucket):
             self._fail(error, name)
 
     def _create(self, name: str, whole: bytes) -> None:
-        """An answer that was lost is found out by the writer's mark on the object."""
+        """The writer's mark on the object shows whether a lost response was a success."""
         writer = secrets.token_hex(8)
         try:
             obstore.put(self._store, name, whole, attributes={"writer": writer}, mode="create", use_multipart=False)
         except AlreadyExistsError as error:
             if not self._is_mine(name, writer):
-                raise AlreadyThere(f"the store already has `{name}`") from error
+                raise AlreadyThere(f"`{name}` already exists in the store") from error
         except (BaseError, OSError) as error:
             if not self._is_mine(name, writer):
                 self._fail(error, name)
@@ -169,14 +169,14 @@ class ObstoreBucket(Bucket):
             raise refusal(int(status[1]), code[1] if code else "", said, name, self.place) from error
         if isinstance(error, FileNotFoundError):
             raise refusal(404, code[1] if code else "", "", name, self.place) from error
-        if isinstance(error, UnauthenticatedError):  # raised by a login, and wrapped on its way through
+        if isinstance(error, UnauthenticatedError):  # raised by a login, and wrapped by obstore
             raise StoreDenied(text.split("\n")[0].rpartition("StoreDenied: ")[2]) from error
-        first = re.sub(r"\?\S*", "", text.split("\n")[0])  # a URL's query may hold a token
+        first = re.sub(r"\?\S*", "", text.split("\n")[0])  # a URL's query may contain a token
         if found := _CERTIFICATE.search(text):
             raise unreachable(self.place, f"its certificate is not trusted ({found[1]})") from error
         if "HTTP error" in text or "error sending request" in text or "retries" in text:
             raise unreachable(self.place, first) from error
-        raise StoreFailed(f"`{self.place}` cannot do this with `{name}`: {first}") from error
+        raise StoreFailed(f"`{self.place}` failed for `{name}`: {first}") from error
 
 
 def client_options(endpoint: str) -> ClientConfig:

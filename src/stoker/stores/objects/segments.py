@@ -1,8 +1,8 @@
 """A store made of an object store. Standard library only: agents carry this file.
 
-Object stores cannot append. What is appended is a row of objects of exactly `SEGMENT_BYTES`, and a shorter last one
-that is written again with each append: the first under the key itself, the others in a folder beside it, by number. So
-a reader finds any offset without a listing, and an object of another size than `SEGMENT_BYTES` never goes on.
+Object stores cannot append. Appended data is a series of objects of exactly `SEGMENT_BYTES`, and a shorter last one
+that is rewritten with each append: the first under the key itself, the others in a folder next to it, by number. So a
+reader finds any offset without a listing, and an object of another size than `SEGMENT_BYTES` never continues.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from stoker.stores.objects.bucket import Bucket, checked, is_key
 SEGMENT_BYTES = 1 << 20
 _MARK = ".~/"
 _SEGMENT = re.compile(r"(.+)\.~/([0-9]{8})", re.DOTALL)
-_AT_ONCE = 16  # removals: each takes its time, and many go at once
+_AT_ONCE = 16  # concurrent deletions: each takes its time
 _TAILS = 64  # ends of objects that are kept in memory, a segment each at most
 
 
 class _Tail(NamedTuple):
-    """The last, unfinished segment of an object that was appended to: where it begins, and what it holds."""
+    """The last, incomplete segment of an object that was appended to: its offset, and its content."""
 
     start: int
     data: bytes
@@ -37,7 +37,7 @@ class ObjectStore(Store):
         self.bucket = bucket
         self._locks = [threading.Lock() for _ in range(_TAILS)]
         self._tails: dict[str, _Tail] = {}
-        self._long: set[str] = set()  # keys known to go on in segments
+        self._long: set[str] = set()  # keys known to have segments
         self._left_out = 0
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
@@ -58,7 +58,7 @@ class ObjectStore(Store):
     def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
         _checked(key)
         if self.bucket.write(key, data, only_new=only_new) == SEGMENT_BYTES:
-            self._remove_segments(key, 1)  # of an object that was appended to under this key
+            self._remove_segments(key, 1)  # of an earlier object under this key
         self._forget(key)
 
     def append(self, key: str, offset: int, data: bytes) -> int:
@@ -68,7 +68,7 @@ class ObjectStore(Store):
             tail = known or _Tail(0, b"")
             size = tail.start + len(tail.data)
             if offset > size:
-                raise StoreFailed(f"`{key}` has {size} bytes, and was asked to go on at {offset}")
+                raise StoreFailed(f"`{key}` has {size} bytes, cannot append at {offset}")
             fresh = data[size - offset :]
             if fresh or known is None:
                 tail = self._write_tail(key, tail, fresh)
@@ -77,13 +77,13 @@ class ObjectStore(Store):
 
     def list(self, prefix: str) -> Iterator[Stored]:
         below = f"{checked(prefix.removesuffix('/'))}/" if prefix else ""
-        full: dict[str, Stored] = {}  # objects that may go on
+        full: dict[str, Stored] = {}  # objects that may have segments
         segments: dict[str, dict[int, Stored]] = {}
         for one in self.bucket.entries(below):
             if found := _SEGMENT.fullmatch(one.key):
                 segments.setdefault(found[1], {})[int(found[2])] = one
             elif not is_key(one.key):
-                # Made by somebody's own requests: nothing here could read it. One that ends so marks a folder.
+                # Created outside Stoker and unreadable here. A name that ends so marks a folder.
                 self._left_out += not one.key.endswith("/")
             elif one.size_bytes == SEGMENT_BYTES:
                 full[one.key] = one
@@ -121,14 +121,14 @@ class ObjectStore(Store):
         self.bucket.prepare(key)
 
     def _read_long(self, key: str, start: int, size: int | None) -> bytes:
-        """Without looking at the first segment, unless there is nothing: then the object may be another one by now."""
+        """Without reading the first segment, unless there is nothing: then the object may have been replaced."""
         if data := self._read_on(key, start, size):
             return data
         self._long.discard(key)
         return self.get(key, start, size) if self.bucket.size(key) != SEGMENT_BYTES else b""
 
     def _read_on(self, key: str, at: int, size: int | None) -> bytes:
-        """What the segments behind the first have from `at` on."""
+        """The bytes of the segments after the first, from `at` on."""
         pieces = []
         end = None if size is None else at + size
         while end is None or at < end:
@@ -157,8 +157,8 @@ class ObjectStore(Store):
                 return tail
 
     def _find_tail(self, key: str) -> _Tail | None:
-        """What another process, or nobody, left. Segments that do not belong to the object are removed, since they
-        would belong to it once it has grown."""
+        """What another process left, if any. Segments that do not belong to the object are deleted, since they would
+        belong to it once it has grown."""
         try:
             size = self.bucket.size(key)
         except Missing:
@@ -176,7 +176,8 @@ class ObjectStore(Store):
         return _Tail(number * SEGMENT_BYTES, self.bucket.read(_segment(key, number), 0, None).data)
 
     def _split(self, key: str) -> int:
-        """Makes segments of a large object that was put. The first comes last: until then the object is as it was."""
+        """Splits a large object that was put into segments. The first is written last: until then the object is
+        unchanged."""
         whole = self.bucket.read(key, 0, None).data
         self._remove_segments(key, 1)
         for number in reversed(range(-(-len(whole) // SEGMENT_BYTES))):
@@ -188,7 +189,7 @@ class ObjectStore(Store):
         return {int(match[2]): one for match, one in found if match and match[1] == key}
 
     def _remove_segments(self, key: str, first: int) -> None:
-        """From the last one down, so that what is left is always a beginning."""
+        """From the last one down, so that the rest is always a prefix."""
         for number, one in sorted(self._segments(key).items(), reverse=True):
             if number >= first:
                 self.bucket.remove(one.key)
@@ -205,7 +206,7 @@ class ObjectStore(Store):
 
 def _checked(key: str) -> str:
     if _SEGMENT.fullmatch(key):
-        raise StoreFailed(f"`{key}` is not a key: such names are those of segments")
+        raise StoreFailed(f"`{key}` is not a key: such names are reserved for segments")
     return checked(key)
 
 
@@ -214,7 +215,7 @@ def _segment(key: str, number: int) -> str:
 
 
 def _joined(first: Stored, segments: dict[int, Stored]) -> Stored:
-    """One object of its segments, as far as they follow each other."""
+    """One object from its segments, as far as they are contiguous."""
     size, last, number = first.size_bytes, first, 1
     while last.size_bytes == SEGMENT_BYTES and number in segments:
         last = segments[number]

@@ -1,4 +1,4 @@
-"""HTTP as object stores need it: connections that are kept, one per thread, and tries again where that helps.
+"""HTTP for object stores: persistent connections, one per thread, and retries where they help.
 
 Standard library only: agents carry this file.
 """
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from stoker.errors import Corrupt
 from stoker.stores.objects.refusals import TRANSIENT, unreachable
-from stoker.stores.transfer.still import Region
+from stoker.stores.transfer.still import FileRegion
 
 TRIES = 5
 _FIRST_WAIT_S = 0.1
@@ -27,11 +27,11 @@ _PIECE_BYTES = 1 << 20
 _MUCH_BYTES = 256 << 10
 
 
-Body = bytes | memoryview | Region  # the last is read as it is sent
+Body = bytes | memoryview | FileRegion  # the last is read while it is sent
 
 
 class Request(NamedTuple):
-    """`target` is path and query as they go over the wire."""
+    """`target` is path and query as they are sent."""
 
     method: str
     target: str
@@ -40,7 +40,7 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """Header names are in lower case. `tries` above 1 says that an earlier try may have done its work."""
+    """Header names are in lower case. `tries` above 1 means that an earlier try may have succeeded."""
 
     status: int
     headers: Mapping[str, str]
@@ -61,8 +61,8 @@ class Wire:
         self._trust = ssl.create_default_context(cafile=ca_file or None) if self._secure else None
 
     def ask(self, make: Callable[[], Request], *, tries: int = TRIES) -> Reply:
-        """`make` is called for every try, since a signature holds the time. The last answer is given back whatever its
-        status. Raises StoreUnavailable where there is none."""
+        """`make` is called for every try, since a signature contains the time. The last response is returned whatever
+        its status. Raises StoreUnavailable where there is none."""
         for number in range(1, tries + 1):
             try:
                 reply = self._once(make(), number)
@@ -78,8 +78,8 @@ class Wire:
         raise AssertionError("every try returns or raises")
 
     def stream(self, make: Callable[[], Request], *good: int) -> Iterator[memoryview] | Reply:
-        """The body of an answer with a good status, in pieces, each until the next is asked for; or another answer.
-        The thread asks nothing else until it has read or closed all of it. What breaks off raises StoreUnavailable."""
+        """The body of a response with a good status, in pieces, each valid until the next; or another response. The
+        thread must read or close all of it before its next request. An interrupted body raises StoreUnavailable."""
         for number in range(1, TRIES + 1):
             try:
                 answer = self._send(make())
@@ -120,7 +120,7 @@ class Wire:
     def _send(self, request: Request) -> http.client.HTTPResponse:
         connection = self._connection()
         headers = {"Content-Length": str(len(request.body)), **request.headers} if request.body else request.headers
-        direct = request.body if isinstance(request.body, Region) and not self._secure else None
+        direct = request.body if isinstance(request.body, FileRegion) and not self._secure else None
         try:
             connection.request(request.method, request.target, None if direct else request.body, dict(headers))
             if direct:
@@ -131,7 +131,7 @@ class Wire:
         return connection.getresponse()
 
     def _read(self, answer: http.client.HTTPResponse, number: int) -> Reply:
-        body = answer.read()  # a body that breaks off raises IncompleteRead
+        body = answer.read()  # an interrupted body raises IncompleteRead
         if answer.will_close:
             self._drop()
         return Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, body, number)
@@ -148,19 +148,19 @@ class Wire:
         return found
 
     def _drop(self) -> None:
-        """What is on it is not known any more."""
+        """Its state is unknown."""
         if connection := getattr(self._of_thread, "connection", None):
             connection.close()
             self._of_thread.connection = None
 
 
 def _received(answer: http.client.HTTPResponse, plain: socket.socket, room: memoryview) -> Iterator[memoryview]:
-    """Most of a body straight from its connection, and only when there is much of it: being woken for every packet
-    costs more than copying what is in them. Less than that is left to the answer itself."""
+    """Most of a body straight from its connection, and only in large pieces: waking up for every packet costs more than
+    copying. Smaller rests are left to the response itself."""
     assert answer.length is not None
     if answer.length < 2 * _MUCH_BYTES:
         return
-    early = answer.read(len(answer.fp.peek()))  # what came together with the headers
+    early = answer.read(len(answer.fp.peek()))  # what arrived together with the headers
     yield memoryview(early)
     try:
         while answer.length >= _MUCH_BYTES:
@@ -175,6 +175,6 @@ def _received(answer: http.client.HTTPResponse, plain: socket.socket, room: memo
 
 
 def _wait(number: int, asked: str = "") -> None:
-    """Longer each time, and never in step with others; as long as the server asks for, within reason."""
+    """Longer each time, with jitter; as long as the server requests, within limits."""
     wait_s = _FIRST_WAIT_S * 2 ** (number - 1) * random.uniform(0.5, 1.5)
     time.sleep(min(max(wait_s, float(asked) if asked.isdigit() else 0.0), _LONGEST_WAIT_S))

@@ -13,19 +13,18 @@ from urllib.parse import quote, unquote_plus, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import unescape
 
-from stoker.errors import AlreadyThere, BadInput, StoreFailed
+from stoker.errors import BadInput, StoreFailed
 from stoker.stores import Store, Stored
 from stoker.stores.kinds import Location
-from stoker.stores.objects.answers import listing, total_bytes, within
+from stoker.stores.objects.answers import listing, within
 from stoker.stores.objects.blocks import Blocks, first_block
-from stoker.stores.objects.bucket import Bucket, Piece
+from stoker.stores.objects.http import HttpBucket
 from stoker.stores.objects.refusals import refusal
 from stoker.stores.objects.segments import ObjectStore
-from stoker.stores.objects.wire import Reply, Request, Wire
+from stoker.stores.objects.wire import Body, Reply, Request
 from stoker.stores.s3.sigv4 import Keys, Signer, canonical_query, payload_hash
 
 DEFAULT_REGION = "us-east-1"
-_WRITER = "x-amz-meta-writer"
 _SPACE = re.compile(r"\{[^}]*\}")
 
 
@@ -46,40 +45,20 @@ def keys_from_text(text: str) -> Keys:
         raise BadInput("this is not a token for S3") from None
 
 
-class S3Bucket(Bucket):
+class S3Bucket(HttpBucket):
+    ranged = "range"
+    writer_header = "x-amz-meta-writer"
+
     def __init__(self, location: Location, keys: Keys) -> None:
-        self.place = location.url
-        self._prefix = location.prefix
         region = location.region or DEFAULT_REGION
         endpoint = location.endpoint or f"https://{location.container}.s3.{region}.amazonaws.com"
-        # Others than Amazon seldom have a name for every bucket, so theirs is in the path.
+        super().__init__(location.url, location.prefix, endpoint)
+        # Services other than Amazon's seldom have a host name per bucket, so the bucket is in the path.
         self._path = f"{urlsplit(endpoint).path}/{location.container}" if location.endpoint else ""
         self._host = urlsplit(endpoint).netloc
         self._secure = endpoint.startswith("https:")
         self._signer = Signer(keys, region, "s3")
-        self._wire = Wire(endpoint)
         self._blocks = Blocks()
-
-    def read(self, name: str, start: int, size: int | None) -> Piece:
-        last = "" if size is None else str(start + size - 1)
-        reply = self._ask("GET", name, {} if start == 0 and size is None else {"range": f"bytes={start}-{last}"})
-        if reply.status == 416:
-            return Piece(b"", self.size(name))
-        self._check(reply, name, 200, 206)
-        return Piece(reply.body, total_bytes(reply))
-
-    def stream(self, name: str, start: int, size: int) -> Iterator[memoryview]:
-        body = self._wire.stream(self._request("GET", name, {"range": f"bytes={start}-{start + size - 1}"}), 200, 206)
-        if isinstance(body, Reply):
-            if body.status != 416:
-                self._check(body, name)
-            return
-        yield from body
-
-    def size(self, name: str) -> int:
-        reply = self._ask("HEAD", name)
-        self._check(reply, name, 200)
-        return int(reply.headers["content-length"])
 
     def write(self, name: str, data: bytes | BinaryIO, *, only_new: bool = False) -> int:
         first, rest = first_block(data)
@@ -87,18 +66,18 @@ class S3Bucket(Bucket):
         if second:
             return self._write_parts(name, chain((first, second), rest), only_new)
         writer = secrets.token_hex(8) if only_new else ""
-        own = {"if-none-match": "*", _WRITER: writer} if only_new else {}
-        self._commit(self._ask("PUT", name, own, body=first), name, writer)
+        own = {"if-none-match": "*", self.writer_header: writer} if only_new else {}
+        self._commit(self._ask("PUT", name, headers=own, body=first), name, writer)
         return len(first)
 
     def entries(self, prefix: str) -> Iterator[Stored]:
         query = {"list-type": "2", "encoding-type": "url", "prefix": self._prefix + prefix}
         while True:
-            reply = self._ask("GET", "", query=query)
+            reply = self._ask("GET", "", query)
             self._check(reply, "", 200)
             page = listing(reply, self.place)
             space = found[0] if (found := _SPACE.match(page.tag)) else ""
-            encoded = page.findtext(f"{space}EncodingType") == "url"  # not every service knows it
+            encoded = page.findtext(f"{space}EncodingType") == "url"  # not every service supports it
             for one in page.iter(f"{space}Contents"):
                 yield self._entry(one, space, encoded=encoded)
             token = page.findtext(f"{space}NextContinuationToken")
@@ -106,19 +85,14 @@ class S3Bucket(Bucket):
                 return
             query = {**query, "continuation-token": token}
 
-    def remove(self, name: str) -> None:
-        reply = self._ask("DELETE", name)
-        if reply.status != 404:
-            self._check(reply, name, 200, 204)
-
     def _write_parts(self, name: str, blocks: Iterator[bytes], only_new: bool) -> int:
         writer = secrets.token_hex(8) if only_new else ""
-        begun = self._ask("POST", name, {_WRITER: writer} if only_new else {}, {"uploads": ""})
+        begun = self._ask("POST", name, {"uploads": ""}, {self.writer_header: writer} if only_new else {})
         self._check(begun, name, 200)
         upload = unescape(within(begun.body, "UploadId"))
 
         def send(number: int, block: bytes) -> tuple[str, int]:
-            reply = self._ask("PUT", name, query={"partNumber": str(number + 1), "uploadId": upload}, body=block)
+            reply = self._ask("PUT", name, {"partNumber": str(number + 1), "uploadId": upload}, body=block)
             self._check(reply, name, 200)
             return reply.headers["etag"], len(block)
 
@@ -129,60 +103,39 @@ class S3Bucket(Bucket):
             )
             body = f"<CompleteMultipartUpload>{''.join(parts)}</CompleteMultipartUpload>".encode()
             own = {"if-none-match": "*"} if only_new else {}
-            self._commit(self._ask("POST", name, own, {"uploadId": upload}, body), name, writer)
+            self._commit(self._ask("POST", name, {"uploadId": upload}, own, body), name, writer)
         except BaseException:
-            self._ask("DELETE", name, query={"uploadId": upload})  # parts cost money until they are given up
+            self._ask("DELETE", name, {"uploadId": upload})  # parts cost money until they are given up
             raise
         return sum(size for _, size in sent)
 
     def _commit(self, reply: Reply, name: str, writer: str) -> None:
-        try:
-            self._check(reply, name, 200)
-        except AlreadyThere:
-            # The answer to an earlier try may have been lost: then the one who was there first is this writer.
-            if reply.tries == 1 or self._ask("HEAD", name).headers.get(_WRITER) != writer:
-                raise
-        if reply.status == 200 and b"<Error>" in reply.body:  # S3 may begin a good answer and end it badly
+        self._check_written(reply, name, writer)
+        if reply.status == 200 and b"<Error>" in reply.body:  # S3 may start a good response and end it with an error
             raise refusal(503, within(reply.body, "Code"), within(reply.body, "Message"), name, self.place)
 
-    def _ask(
-        self,
-        method: str,
-        name: str,
-        headers: Mapping[str, str] | None = None,
-        query: Mapping[str, str] | None = None,
-        body: bytes = b"",
-    ) -> Reply:
-        return self._wire.ask(self._request(method, name, headers, query, body))
-
     def _request(
-        self,
-        method: str,
-        name: str,
-        headers: Mapping[str, str] | None = None,
-        query: Mapping[str, str] | None = None,
-        body: bytes = b"",
+        self, method: str, name: str, query: Mapping[str, str], headers: Mapping[str, str], body: Body
     ) -> Callable[[], Request]:
         path = f"{self._path}/{quote(self._prefix + name, safe='/-_.~')}" if name else self._path or "/"
         target = f"{path}?{canonical_query(query)}" if query else path
+        assert isinstance(body, bytes)  # a part is signed as a whole
         payload = payload_hash(body, secure=self._secure)
 
         def make() -> Request:
-            signed = self._signer.headers(method, self._host, path, query or {}, headers or {}, payload)
+            signed = self._signer.headers(method, self._host, path, query, headers, payload)
             return Request(method, target, signed, body)
 
         return make
 
-    def _check(self, reply: Reply, name: str, *good: int) -> None:
-        if reply.status not in good:
-            code, why = within(reply.body, "Code"), within(reply.body, "Message")
-            raise refusal(reply.status, code, why, name, self.place)
+    def _refusal(self, reply: Reply, name: str) -> StoreFailed:
+        return refusal(reply.status, within(reply.body, "Code"), within(reply.body, "Message"), name, self.place)
 
     def _entry(self, one: ElementTree.Element, space: str, *, encoded: bool) -> Stored:
         name = one.findtext(f"{space}Key") or ""
         changed = one.findtext(f"{space}LastModified")
         if not changed:
-            raise StoreFailed(f"`{self.place}` gave a listing that cannot be read")
+            raise StoreFailed(f"`{self.place}` returned an unreadable listing")
         return Stored(
             (unquote_plus(name) if encoded else name).removeprefix(self._prefix),
             int(one.findtext(f"{space}Size") or 0),

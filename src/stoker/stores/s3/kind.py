@@ -44,7 +44,7 @@ class S3Kind(StoreKind):
             S3_KEY,
             ("id", "secret", "?session", "?role"),  # role: the ARN to assume for nodes
             "--s3-key",
-            "It is opened with an access key id of S3 and its secret, as ID:SECRET.",
+            "Open it with an access key id and secret of S3, as ID:SECRET.",
             "access key id and secret access key, with a `:` between them",
             _key_values,
             lambda _text: True,
@@ -62,7 +62,7 @@ class S3Kind(StoreKind):
     def locate(self, url: str) -> Location:
         parts = urlsplit(url)
         if not _BUCKET.fullmatch(parts.netloc):
-            raise ValueError(f"`{parts.netloc}` is no name of a bucket")
+            raise ValueError(f"`{parts.netloc}` is not a valid bucket name")
         settings = url_settings(parts.query, "endpoint", "region")
         prefix = inner_prefix(unquote(parts.path))
         return Location(self.name, settings["endpoint"], "", parts.netloc, prefix, settings["region"])
@@ -77,7 +77,7 @@ class S3Kind(StoreKind):
         return location.endpoint or f"https://s3.{location.region or 'us-east-1'}.amazonaws.com"
 
     def open(self, location: Location, credential: Credential) -> Store:
-        from stoker.stores.s3.opening import open_s3  # obstore takes longer to load than most commands may
+        from stoker.stores.s3.opening import open_s3  # obstore is too slow to load for most commands
 
         check_credential(location, credential)
         return open_s3(location, credential)
@@ -89,7 +89,7 @@ class S3Kind(StoreKind):
         return self.open(place, Credential(S3_KEY, {"id": keys.id, "secret": keys.secret, "session": keys.session}))
 
     def open_on_node(self, route: Route, place: Location) -> Store:
-        from stoker.stores.s3.client import open_bucket  # http costs a local agent 20 ms, which it does not need
+        from stoker.stores.s3.client import open_bucket  # http takes 20 ms, and local agents do not need it
 
         return open_bucket(place, route.token)
 

@@ -25,7 +25,7 @@ def _keys(credential: Credential) -> Keys:
 
 
 def _opened(location: Location, credential: Credential) -> S3Store:
-    """A login is what the machine's environment says."""
+    """A login comes from the machine's environment."""
     settings: dict[str, Any] = {"region": location.region or DEFAULT_REGION}
     if location.endpoint:
         settings["endpoint"] = location.endpoint

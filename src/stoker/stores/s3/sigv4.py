@@ -1,4 +1,4 @@
-"""Signs requests as Amazon's services want them (version 4). Standard library only: agents carry this file."""
+"""Signs requests for Amazon's services (version 4). Standard library only: agents carry this file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNSIGNED = "UNSIGNED-PAYLOAD"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """`session` is empty for keys that do not end."""
+    """`session` is empty for permanent keys."""
 
     id: str
     secret: str = field(repr=False)
@@ -30,7 +30,7 @@ class Signer:
     def headers(
         self, method: str, host: str, path: str, query: Mapping[str, str], own: Mapping[str, str], payload: str
     ) -> dict[str, str]:
-        """All headers to send. `path` is quoted as it will be sent, `payload` the body's sha256 or UNSIGNED."""
+        """All headers to send. `path` is quoted as it is sent, `payload` is the body's sha256 or UNSIGNED."""
         now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         headers = {**own, "host": host, "x-amz-date": now, "x-amz-content-sha256": payload}
         if self.keys.session:
@@ -60,5 +60,5 @@ def canonical_query(query: Mapping[str, str]) -> str:
 
 
 def payload_hash(body: bytes | memoryview, *, secure: bool) -> str:
-    """Over TLS the bytes are safe already; hashing them would be most of what an upload costs."""
+    """TLS protects the bytes already; hashing them would be most of the cost of an upload."""
     return UNSIGNED if secure and body else hashlib.sha256(body).hexdigest()

@@ -21,7 +21,7 @@ from stoker.stores.s3.sigv4 import Keys, Signer, payload_hash
 
 _SHORTEST_S = 900
 _LONGEST_S = 12 * 3600
-_ANY_ROLE = "arn:aws:iam::000000000000:role/stoker"  # services that know no roles want one all the same
+_ANY_ROLE = "arn:aws:iam::000000000000:role/stoker"  # services without roles still require one
 
 
 def grant_s3(
@@ -29,9 +29,11 @@ def grant_s3(
 ) -> Access:
     prefixes = sorted({*reads, *writes})
     if credential.kind == NONE:
-        raise StoreDenied(f"`{location.url}` has no credential, so a node cannot be given a part of it")
+        raise StoreDenied(f"`{location.url}` has no credential, so a node cannot get a part of it")
     if "id" not in credential.values:
-        raise StoreDenied(f"a `{credential.kind}` for S3 cannot be split for a node", hint="stoker store add --s3-key")
+        raise StoreDenied(
+            f"a `{credential.kind}` for S3 cannot be restricted for a node", hint="stoker store add --s3-key"
+        )
     lasting_s = min(max(int(for_s), _SHORTEST_S), _LONGEST_S)
     keys, expires_at = _temporary(location, credential, policy(location, reads, writes), lasting_s)
     token = keys_text(keys)
@@ -40,8 +42,8 @@ def grant_s3(
 
 
 def policy(location: Location, reads: Sequence[str], writes: Sequence[str]) -> dict[str, Any]:
-    """What the temporary keys may do: less than, never more than the keys they are made from. What does not end with
-    `/` is one object, which is read and not listed."""
+    """The rights of the temporary keys: never more than those of the keys they are made from. A prefix that does not
+    end with `/` is one object, which can be read, not listed."""
     bucket = f"arn:aws:s3:::{location.container}"
     asked = {*reads, *writes}
     folders = sorted(f"{location.prefix}{one}*" for one in asked if not one or one.endswith("/"))
@@ -89,8 +91,8 @@ def _temporary(location: Location, credential: Credential, limits: dict[str, Any
     if reply.status != 200 or not all(found.values()):
         said = " ".join((within(reply.body, "Code"), within(reply.body, "Message"))).strip() or f"status {reply.status}"
         raise StoreDenied(
-            f"`{location.url}` gives no temporary keys for a part of it: {said}",
-            hint="nodes elsewhere need a store with a token service (STS); runs on this computer do not",
+            f"`{location.url}` refused temporary keys for a part of it: {said}",
+            hint="nodes elsewhere require a store with a token service (STS); runs on this computer do not",
         )
     keys = Keys(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"])
     return keys, _moment(found["Expiration"], for_s)

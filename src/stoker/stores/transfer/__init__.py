@@ -1,1 +1,1 @@
-"""Files between a disk and a store: side by side, verified on the way, in bounded memory."""
+"""Files between a disk and a store: concurrently, verified on the way, in bounded memory."""

@@ -1,4 +1,4 @@
-"""What the disk's refusals mean to a user. Standard library only: agents carry this file."""
+"""Translates errors of the disk into ours. Standard library only: agents carry this file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 
 from stoker.errors import StoreFailed
 
-_FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}  # Windows knows no quota error
+_FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}  # Windows has no quota error
 
 
 def disk_failed(verb: str, what: str, error: OSError) -> StoreFailed:

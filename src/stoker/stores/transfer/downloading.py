@@ -1,4 +1,4 @@
-"""One object from a store to its place on a disk: large ones in pieces that are asked for ahead, and gone on with.
+"""Downloads one object: large ones in pieces that are requested in advance, and resumed.
 
 Standard library only: agents may carry this file.
 """
@@ -21,18 +21,18 @@ from stoker.stores.transfer.disk import disk_failed
 PIECE_BYTES = 4 << 20
 _PIECES_AT_ONCE = 8  # of all files together
 _AHEAD = 3  # of one file: read, and not written yet
-_WINDOW_BYTES = 64 << 20  # of one request, where a file has a connection of its own
-_CROWD = 3  # large files to come, from which on each has one
+_WINDOW_BYTES = 64 << 20  # of one request, where a file has its own connection
+_CROWD = 3  # remaining large files, from which on each has its own connection
 _PART = ".stoker-part-"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _GO_ON = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
 class Pieces:
-    """Reads objects ahead of whoever wants them, and no more than fits."""
+    """Reads objects in advance, within a memory limit."""
 
     def __init__(self, store: Store, large: int) -> None:
-        """`large` is how many large objects are to be read in all."""
+        """`large` is how many large objects will be read in total."""
         self.store = store
         self._to_come = large
         self._lock = threading.Lock()
@@ -44,13 +44,12 @@ class Pieces:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Whoever pressed Ctrl-C does not wait for a network.
+        # After Ctrl-C, do not wait for the network.
         self._threads.shutdown(wait=not isinstance(error, KeyboardInterrupt), cancel_futures=True)
 
     def read(self, key: str, start: int, end: int) -> Iterator[memoryview]:
-        """All bytes from `start` to `end`, in pieces that are good until the next is asked for. Raises Corrupt where
-        there are fewer. Among many each has a connection of its own, and what comes is not held in memory; one that is
-        alone uses several."""
+        """All bytes from `start` to `end`, in pieces that are valid until the next. Raises Corrupt where there are
+        fewer. Among many files each has its own connection, and pieces are not buffered; a single one uses several."""
         try:
             while start < end:
                 size = min(_WINDOW_BYTES, end - start)
@@ -60,7 +59,7 @@ class Pieces:
                     came += len(piece)
                     yield piece
                 if came != size:
-                    raise Corrupt(f"`{key}` is shorter than the {end} bytes it should have")
+                    raise Corrupt(f"`{key}` has fewer than the expected {end} bytes")
                 start += size
         finally:
             with self._lock:
@@ -84,16 +83,16 @@ def bring_one(pieces: Pieces, place: str, key: str, size_bytes: int, sha256: str
     if size_bytes <= PIECE_BYTES:
         _bring_small(pieces.store, place, key, size_bytes, sha256)
         return
-    for _ in range(2):  # what an earlier process left may not have been the beginning of this
+    for _ in range(2):  # a partial file of an earlier process may not be a prefix of this
         if _bring_large(pieces, place, key, size_bytes, sha256):
             return
     raise _wrong(key, sha256)
 
 
 def _bring_small(store: Store, place: str, key: str, size_bytes: int, sha256: str) -> None:
-    data = store.get(key, 0, size_bytes + 1)  # one more, to notice an object that is longer
+    data = store.get(key, 0, size_bytes + 1)  # one more, to detect a longer object
     if len(data) != size_bytes:
-        raise Corrupt(f"`{key}` does not have the {size_bytes} bytes it should have")
+        raise Corrupt(f"`{key}` does not have the expected {size_bytes} bytes")
     if sha256 and hashlib.sha256(data).hexdigest() != sha256:
         raise _wrong(key, sha256)
     part = f"{_folder(place)}/{_PART}{os.urandom(8).hex()}"
@@ -111,7 +110,7 @@ def _bring_small(store: Store, place: str, key: str, size_bytes: int, sha256: st
 
 
 def _bring_large(pieces: Pieces, place: str, key: str, size_bytes: int, sha256: str) -> bool:
-    """Whether the bytes have the hash. If not, nothing is left of them."""
+    """Whether the bytes have the hash. If not, nothing of them is left."""
     part = part_of(place, sha256)
     try:
         file = _open(part, _GO_ON)
@@ -136,14 +135,14 @@ def _bring_large(pieces: Pieces, place: str, key: str, size_bytes: int, sha256: 
 
 
 def part_of(place: str, sha256: str) -> str:
-    """Where a large file is until it is whole. Named by place and content: whoever brings the same to the same place
-    goes on with it, and two files with the same content do not get in each other's way."""
+    """The path of a large file until it is complete. Named by path and content: a repeated download of the same file
+    resumes it, and two files with the same content do not collide."""
     name = hashlib.sha256(os.fsencode(place)).hexdigest()[:8]
     return f"{_folder(place)}/{_PART}{name}-{sha256 or os.urandom(8).hex()}"
 
 
 def _hash_beginning(file: int, size_bytes: int, digest: hashlib._Hash) -> int:
-    """How many bytes are there, hashed; behind them is where to go on."""
+    """How many bytes exist, hashed: where to resume."""
     there = os.fstat(file).st_size
     if there > size_bytes:
         os.ftruncate(file, 0)
@@ -156,9 +155,7 @@ def _hash_beginning(file: int, size_bytes: int, digest: hashlib._Hash) -> int:
 
 
 def _wrong(key: str, sha256: str) -> Corrupt:
-    return Corrupt(
-        f"the bytes of `{key}` do not have the hash {sha256}", hint="send them again from where they are right"
-    )
+    return Corrupt(f"the bytes of `{key}` do not have the hash {sha256}", hint="upload them again from an intact copy")
 
 
 def _folder(place: str) -> str:

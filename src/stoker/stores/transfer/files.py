@@ -1,4 +1,4 @@
-"""Many files between a disk and a store: side by side, verified on the way, in bounded memory.
+"""Many files between a disk and a store: concurrently, verified on the way, in bounded memory.
 
 Standard library only: agents may carry this file.
 """
@@ -21,18 +21,18 @@ from stoker.stores.transfer.downloading import PIECE_BYTES, Pieces, bring_one
 from stoker.stores.transfer.still import Mark, Still, mark_of
 from stoker.stores.transfer.verified import Verified
 
-_LARGE_AT_ONCE = 4  # to a store: of some, blocks are in memory
-TRY_FOR_S = 60.0  # a store that does not answer, or asks to be left alone
+_LARGE_AT_ONCE = 4  # uploads: blocks of some are in memory
+TRY_FOR_S = 60.0  # while the store does not answer, or throttles
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 10.0
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 
-Told = Callable[[int, int], None]  # bytes and files carried since the last call; negative: to be carried once more
+Told = Callable[[int, int], None]  # bytes and files since the last call; negative: to be transferred again
 
 
 class Item(NamedTuple):
-    """A file at `place` and an object at `key` that are, or are to be, the same. An empty hash is not looked at. With
-    the mark that the file had when it was hashed, a large one is not hashed again to be sent."""
+    """A file at `place` and an object at `key` that have, or will have, the same content. An empty hash is not checked.
+    With the mark of the file at the time of hashing, a large one is not hashed again for its upload."""
 
     place: str
     key: str
@@ -44,7 +44,7 @@ class Item(NamedTuple):
 def upload(store: Store, items: Iterable[Item], told: Told | None = None, *, try_for_s: float = TRY_FOR_S) -> None:
     """Raises FileChanged where a file does not have its hash. No object ever has other bytes than its hash says.
 
-    What was sent before an error stays: leave it out when going on. `items` may be slow, and is asked from threads.
+    Files uploaded before an error stay: skip them in the next try. `items` may be slow, and is iterated from threads.
     """
     large = threading.Semaphore(_LARGE_AT_ONCE)
 
@@ -56,8 +56,8 @@ def upload(store: Store, items: Iterable[Item], told: Told | None = None, *, try
 
 
 def download(store: Store, items: Iterable[Item], told: Told | None = None, *, try_for_s: float = TRY_FOR_S) -> None:
-    """Files appear whole and verified, or not at all. Folders are made. A large file that was not finished is gone on
-    with the next time. Raises Corrupt where the store does not have the right bytes, and Missing."""
+    """Files appear complete and verified, or not at all. Folders are created. An incomplete large file is resumed the
+    next time. Raises Corrupt where the store does not have the right bytes, and Missing."""
     items = list(items)
     with Pieces(store, sum(item.size_bytes > PIECE_BYTES for item in items)) as pieces:
         side_by_side(
@@ -78,7 +78,7 @@ def _send(store: Store, item: Item) -> None:
                 _send_large(store, item, source)
         except Corrupt as error:
             raise _changed(item) from error
-    # A file that has grown meanwhile has the right bytes in the store; it is its next reader who would be surprised.
+    # A file that has grown meanwhile has the right bytes in the store; its next reader will notice.
 
 
 def _send_large(store: Store, item: Item, source: io.FileIO) -> None:
@@ -103,11 +103,11 @@ def _read_small(source: io.FileIO, item: Item) -> bytes:
 
 
 def _changed(item: Item) -> FileChanged:
-    return FileChanged(f"`{item.place}` changed while it was being sent", hint="try again when nothing writes to it")
+    return FileChanged(f"`{item.place}` changed during its upload", hint="try again when nothing writes to it")
 
 
 def _patiently(work: Callable[[], None], try_for_s: float) -> None:
-    """Again after a while where the store says that this may help."""
+    """Retries after a while where the store says that this may help."""
     deadline = time.monotonic() + try_for_s
     wait_s = _FIRST_WAIT_S
     while True:
@@ -129,7 +129,7 @@ Each = TypeVar("Each", bound=Sized)
 
 
 def side_by_side(items: Iterable[Each], work: Callable[[Each], None], told: Told | None, at_once: int) -> None:
-    """The first error is raised once those that had begun have ended; nothing new begins after it."""
+    """Raises the first error once running items have ended; no new one starts after it."""
     waiting = _Shared(iter(items))
     failed: list[BaseException] = []
 

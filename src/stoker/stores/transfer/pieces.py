@@ -1,4 +1,4 @@
-"""A large content from a store, piece by piece, and hashed meanwhile. Standard library only: agents carry this file."""
+"""A large content from a store, piece by piece, hashed meanwhile. Standard library only: agents carry this file."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from stoker.stores.transfer.disk import disk_failed
 from stoker.stores.transfer.pastcache import read_past_cache
 
 _FAR_PIECE_BYTES = 4 << 20
-_AT_ONCE = 4  # pieces on their way from afar
+_AT_ONCE = 4  # concurrent requests to a remote store
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _WAITING = 4  # pieces that are read, and not hashed yet
 
 
 def pieces(store: Store, key: str, size: int) -> Iterator[memoryview]:
-    """In their order; fewer than `size` bytes where the object ends before. Each is good as long as `Hashing` needs it,
-    and then used again."""
+    """In order; fewer than `size` bytes where the object ends earlier. Each is valid as long as `Hashing` needs it, and
+    then reused."""
     path = store.path(key)
     return _from_disk(_opened(path, key), key, size) if path else _from_afar(store, key, size)
 
 
 class Hashing:
-    """A thread that hashes pieces in their order, at most so many behind."""
+    """A thread that hashes pieces in order, with a bounded backlog."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -56,7 +56,7 @@ def _opened(path: str, key: str) -> io.FileIO:
     try:
         return io.FileIO(os.open(path, _READ), "rb")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise Missing(f"the store has no `{key}`") from None
+        raise Missing(f"`{key}` not found in the store") from None
     except OSError as error:
         raise disk_failed("read", key, error) from error
 
@@ -70,8 +70,10 @@ def _from_disk(file: io.FileIO, key: str, size: int) -> Iterator[memoryview]:
 
 
 def _from_afar(store: Store, key: str, size: int) -> Iterator[memoryview]:
-    """Several pieces are on their way at once, because each takes its time to begin."""
-    from concurrent.futures import ThreadPoolExecutor  # here, because it is slow to import and most agents do without
+    """Several concurrent requests, because each has its latency."""
+    from concurrent.futures import (
+        ThreadPoolExecutor,
+    )  # here, because it is slow to import and most agents do not need it
 
     starts = range(0, size, _FAR_PIECE_BYTES)
     with ThreadPoolExecutor(_AT_ONCE, "pieces") as pool:

@@ -1,4 +1,4 @@
-"""Many stored objects one after the other, with small ones fetched ahead: a far store takes its time for each."""
+"""Many stored objects one after the other, with small ones read in advance: a remote store has latency."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Wanted = tuple[str, int]  # a key, and how many bytes it has
 
 
 def open_in_order(store: Store, wanted: Iterable[Wanted]) -> Iterator[BinaryIO]:
-    """Each to be read before the next is asked for. Raises what the store raises when its turn has come."""
+    """Read each before requesting the next. Raises errors of the store at the turn of the object."""
     if pacing(store) is NEAR:
         for key, _ in wanted:
             yield open_object(store, key)

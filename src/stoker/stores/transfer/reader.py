@@ -1,4 +1,4 @@
-"""A stored object as a file to read from, a piece at a time: large models never have to fit in memory."""
+"""A stored object as a file, read a piece at a time: large models need not fit in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file whose hash is known, and which has held still since: it can be sent without being hashed again.
+"""A file with a known hash that has not changed since: it can be uploaded without being hashed again.
 
 Standard library only: agents may carry this file.
 """
@@ -17,19 +17,19 @@ from stoker.errors import Corrupt
 
 Mark = tuple[int, int, int, int]  # size, times of the last change of content and of status, inode
 _ROOM_BYTES = 512 << 10
-_SEND_BYTES = 4 << 20  # between two words of progress
+_SEND_BYTES = 4 << 20  # between two progress reports
 _OF_THREAD = threading.local()
 
 
 def mark_of(status: os.stat_result) -> Mark:
-    """The same mark means the same content, for files that have been quiet for longer than a tick of the kernel."""
+    """Equal marks mean equal content, for files that are unchanged for longer than a tick of the kernel."""
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 class Still(io.RawIOBase):
-    """The read that reaches the end raises Corrupt if the file was written to meanwhile: whoever copies this to a place
-    and then commits it commits what was hashed, or nothing. It can be taken in regions instead, side by side; whoever
-    does calls `check` before they commit. `told` hears of the bytes as they are read. `look` takes the mark again."""
+    """The read that reaches the end raises Corrupt if the file changed meanwhile: a caller that copies it and then
+    commits commits what was hashed, or nothing. It can be read in regions instead, concurrently; then call `check`
+    before the commit. `told` gets the bytes as they are read. `look` takes the mark again."""
 
     def __init__(
         self, source: io.FileIO, sha256: str, mark: Mark, look: Callable[[os.stat_result], Mark] = mark_of
@@ -44,12 +44,12 @@ class Still(io.RawIOBase):
 
     @property
     def can_be_split(self) -> bool:
-        """Where the system cannot read a file in several places at once, it has to be read in one go."""
+        """Where the system cannot read a file at several offsets at once, it must be read sequentially."""
         return hasattr(os, "preadv")
 
     @property
     def state(self) -> str:
-        """A name for the very state that the file was in: a file that was written to never has it again."""
+        """A name for the exact state of the file: a file that changed never has it again."""
         return hashlib.sha256(repr(self._mark).encode()).hexdigest()[:8]
 
     def readable(self) -> bool:
@@ -70,25 +70,25 @@ class Still(io.RawIOBase):
         self._count(size, len(room))
         return size
 
-    def regions(self, size: int) -> Iterator[Region]:
+    def regions(self, size: int) -> Iterator[FileRegion]:
         for start in range(0, self._mark[0], size):
-            yield Region(self._source, start, min(size, self._mark[0] - start), self.told)
+            yield FileRegion(self._source, start, min(size, self._mark[0] - start), self.told)
 
     def check(self) -> None:
         if self._look(os.fstat(self._source.fileno())) != self._mark:
-            raise Corrupt("the file was written to while it was read")
+            raise Corrupt("the file changed while it was read")
 
     def _count(self, size: int, wanted: int) -> None:
         self.left -= size
         self.told(size)
         if wanted and not size:
-            raise Corrupt("the file was written to while it was read")
+            raise Corrupt("the file changed while it was read")
         if not self.left:
             self.check()
 
 
-class Region:
-    """A part of a file, read as it is sent, and again if it has to be sent again. Never in memory as a whole."""
+class FileRegion:
+    """A part of a file, read while it is sent, and again for a retry. Never in memory as a whole."""
 
     def __init__(self, file: io.FileIO, start: int, size: int, told: Callable[[int], None]) -> None:
         self._file = file
@@ -101,7 +101,7 @@ class Region:
         return self._size
 
     def __iter__(self) -> Iterator[memoryview]:
-        """Pieces that are good until the next one is asked for."""
+        """Pieces that are valid until the next."""
         self._tell(-self._gone)
         room: memoryview | None = getattr(_OF_THREAD, "room", None)
         if room is None:
@@ -109,18 +109,18 @@ class Region:
         while self._gone < self._size:
             count = os.preadv(self._file.fileno(), [room[: self._size - self._gone]], self._start + self._gone)
             if not count:
-                raise Corrupt("the file was written to while it was read")
+                raise Corrupt("the file changed while it was read")
             yield room[:count]
             self._tell(count)
 
     def send(self, to: socket.socket) -> None:
-        """Without a detour through this process. Not for a connection that is encrypted."""
+        """Without copying through this process. Not for an encrypted connection."""
         self._tell(-self._gone)
-        with io.FileIO(self._file.fileno(), "rb", closefd=False) as file:  # it leaves its position behind
+        with io.FileIO(self._file.fileno(), "rb", closefd=False) as file:  # it changes the file's position
             while self._gone < self._size:
                 count = to.sendfile(file, self._start + self._gone, min(_SEND_BYTES, self._size - self._gone))
                 if not count:
-                    raise Corrupt("the file was written to while it was read")
+                    raise Corrupt("the file changed while it was read")
                 self._tell(count)
 
     def skip(self) -> None:

@@ -1,4 +1,4 @@
-"""Bytes that must have a certain hash, as a file to read from. Standard library only: agents carry this file."""
+"""Bytes with an expected hash, as a file. Standard library only: agents carry this file."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, Protocol
 from stoker.errors import Corrupt
 
 
-class Source(Protocol):
-    """`read` gives at most `size` bytes, and none only where there are no more."""
+class ByteSource(Protocol):
+    """`read` returns at most `size` bytes, and none only at the end."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 def known_hash(data: object) -> str:
-    """The hash that a stream promises to have; empty for one that promises nothing."""
+    """The expected hash of a stream; empty where it has none."""
     return str(getattr(data, "sha256", ""))
 
 
 class Verified(io.RawIOBase):
-    """The next `size` bytes of a source. The read that reaches their end raises Corrupt if they are not those that
-    were promised, so whoever copies this to a place and then commits it commits the right bytes or nothing."""
+    """The next `size` bytes of a source. The read that reaches their end raises Corrupt if they do not have the hash,
+    so a caller that copies them and then commits commits the right bytes or nothing."""
 
-    def __init__(self, source: Source, sha256: str, size: int) -> None:
+    def __init__(self, source: ByteSource, sha256: str, size: int) -> None:
         super().__init__()
         self.sha256 = sha256
         self.left = size
@@ -35,7 +35,7 @@ class Verified(io.RawIOBase):
         return True
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """As many bytes as were asked for, unless they end before."""
+        """As many bytes as requested, unless they end earlier."""
         if self.closed:
             raise ValueError("read of closed file")
         wanted = self.left if size is None or size < 0 else min(size, self.left)
@@ -43,14 +43,14 @@ class Verified(io.RawIOBase):
         self.left -= wanted
         self._digest.update(data)
         if not self.left and self._digest.hexdigest() != self.sha256:
-            raise Corrupt(f"the bytes that came do not have the hash {self.sha256}")
+            raise Corrupt(f"the bytes do not have the hash {self.sha256}")
         return data
 
     def readall(self) -> bytes:
         return self.read()
 
     def readinto(self, buffer: Any, /) -> int:
-        """Straight into the buffer where the source can do that, and then perhaps fewer bytes than fit."""
+        """Straight into the buffer where the source supports it, and then perhaps fewer bytes than fit."""
         if not isinstance(self._source, io.RawIOBase):
             data = self.read(len(buffer))
             buffer[: len(data)] = data
@@ -62,7 +62,7 @@ class Verified(io.RawIOBase):
         self.left -= size
         self._digest.update(room[:size])
         if not self.left and self._digest.hexdigest() != self.sha256:
-            raise Corrupt(f"the bytes that came do not have the hash {self.sha256}")
+            raise Corrupt(f"the bytes do not have the hash {self.sha256}")
         return size
 
     def _exactly(self, size: int) -> bytes:

@@ -1,6 +1,6 @@
 """Many blobs as one stream: an uncompressed tar whose members are regular files named by their sha256.
 
-Written out here because the format is one header, and `tarfile` costs more time per member than a small file does.
+Implemented here because the format is one header, and `tarfile` costs more time per member than a small file does.
 Standard library only: agents carry this file.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, cast
 
 from stoker.errors import BadInput, Corrupt
-from stoker.stores.transfer.verified import Source, Verified
+from stoker.stores.transfer.verified import ByteSource, Verified
 
 Item = tuple[str, int, Callable[[], BinaryIO]]  # sha256, size in bytes, and how to open it
 
@@ -26,7 +26,7 @@ _REGULAR = (b"0", b"\0")
 def blob_stream(items: Iterable[Item]) -> Iterator[bytes]:
     """The stream in chunks of about `CHUNK_BYTES`, with small blobs together in one.
 
-    Raises Corrupt where a blob's bytes are not what its hash says; a reader then never sees the end of the stream.
+    Raises Corrupt where a blob does not have its hash; a reader then never sees the end of the stream.
     """
     batch = bytearray()
     for sha256, size, open_blob in items:
@@ -43,15 +43,15 @@ def blob_stream(items: Iterable[Item]) -> Iterator[bytes]:
 
 
 def stream_bytes(sizes: Iterable[int]) -> int:
-    """How long the stream of blobs with these sizes is, for a `Content-Length`."""
+    """The length of the stream for blobs of these sizes, for a `Content-Length`."""
     return sum(_BLOCK + size + -size % _BLOCK for size in sizes) + len(_END)
 
 
-def read_blobs(stream: Source) -> Iterator[tuple[str, BinaryIO]]:
-    """Each blob's hash, and its content to read before asking for the next one.
+def read_blobs(stream: ByteSource) -> Iterator[tuple[str, BinaryIO]]:
+    """Each blob's hash, and its content, to be read before the next one.
 
-    The content checks itself: the read that reaches its end raises Corrupt if it does not have that hash. What is left
-    unread is skipped. The stream may be read past the end of the tar. A stream that breaks off raises Corrupt.
+    The content verifies itself: the read that reaches its end raises Corrupt if it does not have that hash. Unread
+    rests are skipped. The stream may be read past the end of the tar. An interrupted stream raises Corrupt.
     """
     source = _Buffered(stream)
     while header := _next_header(source):
@@ -63,7 +63,7 @@ def read_blobs(stream: Source) -> Iterator[tuple[str, BinaryIO]]:
 
 
 def _header(sha256: str, size: int) -> bytes:
-    # GNU's form for what eleven octal digits cannot hold: a set bit, then the number itself
+    # GNU's form for what eleven octal digits cannot represent: a set bit, then the number itself
     length = b"%011o\0" % size if size < _OCTAL_LIMIT else b"\x80" + size.to_bytes(11, "big")
     head = sha256.encode().ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + length + b"%011o\0" % 0
     tail = b"0".ljust(101, b"\0") + b"ustar\00000"
@@ -77,17 +77,17 @@ def _next_header(source: _Buffered) -> tuple[str, int] | None:
     if not any(block) and len(block) == _BLOCK:
         return None
     if len(block) < _BLOCK or sum(block) - sum(block[148:156]) + 8 * ord(" ") != _octal(block[148:156]):
-        raise Corrupt("the stream of files is damaged, or broke off")
+        raise Corrupt("the stream of files is damaged or incomplete")
     if block[156:157] not in _REGULAR or not _NAME.fullmatch(block, 0, 100):
         name = block[:100].rstrip(b"\0").decode(errors="backslashreplace")
-        raise BadInput(f"the stream of files holds `{name}`, which is not a file named by its sha256")
+        raise BadInput(f"the stream of files contains `{name}`, which is not a file named by its sha256")
     length = block[124:136]
     return block[:64].decode(), int.from_bytes(length[1:], "big") if length[0] & 0x80 else _octal(length)
 
 
 def _octal(field: bytes) -> int:
     digits = field.strip(b" \0") or b"0"
-    if digits.strip(b"01234567"):  # `int` would take a sign as well
+    if digits.strip(b"01234567"):  # `int` would accept a sign as well
         raise Corrupt("the stream of files is damaged")
     return int(digits, 8)
 
@@ -95,13 +95,13 @@ def _octal(field: bytes) -> int:
 class _Buffered:
     """Reads a stream in large pieces, so that a hundred thousand small blobs are not three hundred thousand calls."""
 
-    def __init__(self, stream: Source) -> None:
+    def __init__(self, stream: ByteSource) -> None:
         self._stream = stream
         self._held = b""
         self._at = 0
 
     def read(self, size: int, /) -> bytes:
-        """Fewer bytes than asked for only where the stream ends."""
+        """Fewer bytes than requested only at the end of the stream."""
         piece = self._held[self._at : self._at + size]
         self._at += len(piece)
         if len(piece) == size:
@@ -117,5 +117,5 @@ class _Buffered:
         while size:
             skipped = len(self.read(min(size, CHUNK_BYTES)))
             if not skipped:
-                raise Corrupt("the stream of files broke off")
+                raise Corrupt("the stream of files is incomplete")
             size -= skipped

@@ -1,7 +1,7 @@
-"""A snapshot and all of its files as one object: what a node over a network reads, with a token for nothing else.
+"""A snapshot and all of its files as one object: a node reads it over a network, with a token for nothing else.
 
-A head, the manifest, then every content once: small ones first, in the order in which a tree is written, so that few
-reads bring them all. Standard library only: agents carry this file.
+A header, the manifest, then every content once: small ones first, in the order in which a tree is written, so that few
+reads are enough. Standard library only: agents carry this file.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from stoker.stores.trees.manifest import checked, verified
 
 _MARK = b"stoker-code-1\n"
 _HEAD_BYTES = len(_MARK) + 8
-SMALL_BYTES = 4 << 20  # what is larger is asked for piece by piece, by whoever unpacks
+SMALL_BYTES = 4 << 20  # larger ones are requested piece by piece when they are unpacked
 WINDOW_BYTES = 8 << 20  # of small contents that are read at once
-GLANCE_BYTES = 64 << 10  # the same for whoever wants to see what it is
+GLANCE_BYTES = 64 << 10  # the same for a look at its manifest
 _COPY_BYTES = 1 << 20
 
 
 def write_bundle(snapshot: Snapshot, open_content: Callable[[str], BinaryIO], into: BinaryIO) -> None:
-    """`open_content` gives the content with a hash. Raises Corrupt where that is another one by now."""
+    """`open_content` returns the content with a hash. Raises Corrupt where it has changed."""
     manifest = wire.dump(snapshot)
     into.write(_MARK + len(manifest).to_bytes(8, "big") + manifest)
     size = _HEAD_BYTES + len(manifest)
@@ -39,17 +39,17 @@ def write_bundle(snapshot: Snapshot, open_content: Callable[[str], BinaryIO], in
                 left -= len(piece)
                 into.write(piece)
         if left or digest.hexdigest() != entry.sha256:
-            raise Corrupt(f"the store has damaged the content of `{entry.path}`", hint="submit again")
+            raise Corrupt(f"the content of `{entry.path}` is damaged in the store", hint="submit again")
         size += entry.size_bytes
-    if size == SEGMENT_BYTES:  # an object of this very size is looked behind, which a token for one object forbids
+    if size == SEGMENT_BYTES:  # this exact size would cause a request for the next segment, which the token forbids
         into.write(b"\0")
 
 
 class Bundle(Store):
-    """A Store to unpack from, which has the contents of one snapshot. For one thread, but for what is large."""
+    """A Store with the contents of one snapshot, to unpack from. For one thread, except for large contents."""
 
     def __init__(self, store: Store, id: str, window_bytes: int = WINDOW_BYTES) -> None:
-        """Raises Missing where the store has none, and Corrupt where it is not the one with this id."""
+        """Raises Missing where the store has none, and Corrupt where it has another id."""
         self.url = store.url
         self._store = store
         self._key = layout.code(id)
@@ -57,7 +57,7 @@ class Bundle(Store):
         self._start, self._window = 0, b""
         head = self._read(0, _HEAD_BYTES)
         if not head.startswith(_MARK) or len(head) != _HEAD_BYTES:
-            raise Corrupt(f"`{self._key}` is not the code of a run")
+            raise Corrupt(f"`{self._key}` is not a code snapshot")
         size = int.from_bytes(head[len(_MARK) :], "big")
         self.snapshot = verified(self._read(_HEAD_BYTES, size), id)
         self._places: dict[str, tuple[int, int]] = {}
@@ -70,7 +70,7 @@ class Bundle(Store):
         try:
             at, most = self._places[key]
         except KeyError:
-            raise Missing(f"`{self._key}` has no `{key}`") from None
+            raise Missing(f"`{key}` not found in `{self._key}`") from None
         wanted = max(most - start, 0) if size is None else min(size, max(most - start, 0))
         return self._read(at + start, wanted) if most <= SMALL_BYTES else self._store.get(self._key, at + start, wanted)
 
@@ -95,6 +95,6 @@ class Bundle(Store):
 
 
 def _in_order(snapshot: Snapshot) -> list[Entry]:
-    """Each content once. The sizes are not part of the id, so they are only believed as far as they add up."""
+    """Each content once. The sizes are not part of the id, so they must add up to be trusted."""
     found = {entry.sha256: entry for entry in checked(snapshot.entries) if entry.kind is EntryKind.FILE}
     return sorted(found.values(), key=lambda entry: entry.size_bytes > SMALL_BYTES)

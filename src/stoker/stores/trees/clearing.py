@@ -1,6 +1,6 @@
-"""Removes a folder, whatever a script made of it. Standard library only: agents carry this file.
+"""Removes a folder, whatever a script did to it. Standard library only: agents carry this file.
 
-Folders may lie deeper than a path can name, forbid everything, or be links to somewhere else. Each is moved up beside
+Folders may be deeper than a path allows, have no permissions, or be links to somewhere else. Each is moved up next to
 the first before it is emptied, so that no path grows; none is entered through a link.
 """
 
@@ -18,7 +18,7 @@ _OPEN = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 
 
 
 def clear(top: str) -> None:
-    """Missing is fine, and so is being called again, or by several processes at once. Raises OSError."""
+    """A missing folder is fine, and so are repeated or concurrent calls. Raises OSError."""
     try:
         if not stat.S_ISDIR(os.lstat(top).st_mode):
             Path(top).unlink()
@@ -47,7 +47,7 @@ def _clear(top: str) -> None:
 
 
 def _emptied(folder: str, top: str) -> list[str]:
-    """Unlinks its files, and gives back its folders, which lie in `top` now."""
+    """Unlinks its files, and returns its folders, which are in `top` now."""
     Path(folder).chmod(stat.S_IRWXU)
     moved = []
     file = os.open(folder, _OPEN)
@@ -61,7 +61,7 @@ def _emptied(folder: str, top: str) -> list[str]:
                 continue
             place = f"{top}/{entry.name if folder == top else f'.part-{secrets.token_hex(8)}'}"
             with suppress(FileNotFoundError):
-                os.chmod(entry.name, stat.S_IRWXU, dir_fd=file)  # one that cannot be written to cannot be moved
+                os.chmod(entry.name, stat.S_IRWXU, dir_fd=file)  # a folder without write permission cannot be moved
                 if folder != top:
                     os.rename(entry.name, place, src_dir_fd=file)
                 moved.append(place)

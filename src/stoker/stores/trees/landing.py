@@ -1,4 +1,4 @@
-"""Brings the files of a manifest into a folder, verified, without ever replacing what belongs to another run."""
+"""Downloads the files of a manifest into a folder, verified, without ever replacing files of another run."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from stoker.stores.transfer.disk import disk_failed
 from stoker.stores.transfer.verified import Verified
 from stoker.stores.trees.manifest import checked
 
-MARKER = ".stoker-run.json"  # whose folder this is
+MARKER = ".stoker-run.json"  # names the owner of the folder
 _PART = ".stoker-part-"  # a file being written
-_PART_STALE_S = 3600.0  # whoever wrote it is gone
+_PART_STALE_S = 3600.0  # its writer is gone
 _PIECE_BYTES = 1 << 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
 def choose_folder(parent: Path, name: str, owner: str) -> Path:
-    """`parent/name`, made and marked as the owner's; with `~2`, `~3`, … behind it where that is someone else's."""
+    """`parent/name`, created and marked as the owner's; with `~2`, `~3`, … appended where it belongs to another."""
     names = itertools.chain([name], (f"{name}~{number}" for number in itertools.count(2)))
     return next(parent / one for one in names if _claim(parent / one, owner))
 
 
 class Landing:
-    """Ask `wanted`, give each of those to `take`, then `finish`. All of it may be repeated."""
+    """Call `wanted`, pass each of those to `take`, then `finish`. All of it may be repeated."""
 
     def __init__(self, entries: Iterable[Entry], folder: Path, owner: str) -> None:
-        """Raises Conflict where the folder is another run's, or has something in it and is nobody's."""
+        """Raises Conflict where the folder belongs to another run, or is not empty and has no owner."""
         self._entries = [entry for entry in checked(entries) if entry.path != MARKER]
         if not _claim(folder, owner):
-            raise Conflict(f"`{folder}` belongs to something else than {owner}", hint="choose another folder")
+            raise Conflict(f"`{folder}` does not belong to {owner}", hint="choose another folder")
         self._top = os.fspath(folder)
         self._parts = (f"{self._top}/{_PART}{os.urandom(6).hex()}-{number}" for number in itertools.count())
-        self._folders = {"": True}  # those looked at, and whether they are real ones
+        self._folders = {"": True}  # checked ones, and whether they are real folders
         self._lacking: dict[str, list[Entry]] | None = None
         _remove_stale(self._top)
 
     def wanted(self) -> list[str]:
-        """The hashes to bring. Files that are there with the right content are kept. Raises StoreFailed where the disk
-        has no room for them: one content may stand under any number of names."""
+        """The missing hashes. Files with the right content are kept. Raises StoreFailed where the disk has no space for
+        them: one content may have any number of names."""
         lacking = self._find_lacking()
         size_bytes = sum(entry.size_bytes for entries in lacking.values() for entry in entries)
         if size_bytes > shutil.disk_usage(self._top).free:
-            told = f"the disk has no room for {size_bytes / 1e9:.1f} GB in `{self._top}`"
+            told = f"not enough space for {size_bytes / 1e9:.1f} GB in `{self._top}`"
             raise StoreFailed(told, hint="free some space, then try again")
         return list(lacking)
 
     def take(self, sha256: str, stream: BinaryIO) -> None:
-        """Puts a content in every place that lacks it. One that is not wanted is left unread. Raises Corrupt."""
+        """Writes a content to every path that lacks it. An unwanted one is not read. Raises Corrupt."""
         lacking = self._find_lacking()
         if sha256 not in lacking:
             return
@@ -66,17 +66,17 @@ class Landing:
         try:
             self._write(first, _verified(stream, first))
         except Corrupt as error:
-            raise Corrupt(f"`{first.path}` came damaged: {error.message}", hint="try again") from error
+            raise Corrupt(f"`{first.path}` was damaged in transit: {error.message}", hint="try again") from error
         for other in others:
             with Path(self._top, first.path).open("rb", buffering=0) as copy:
                 self._write(other, _verified(copy, other))
         del lacking[sha256]
 
     def finish(self) -> None:
-        """Adds links and empty folders. Raises Missing where a wanted content was never given to `take`."""
+        """Adds links and empty folders. Raises Missing where a wanted content was never passed to `take`."""
         lacking = [entry.path for entries in self._find_lacking().values() for entry in entries]
         if lacking:
-            raise Missing(f"{len(lacking)} of {len(self._entries)} files did not come, the first is `{lacking[0]}`")
+            raise Missing(f"{len(lacking)} of {len(self._entries)} files are missing, the first is `{lacking[0]}`")
         for entry in self._entries:
             if entry.kind is EntryKind.FOLDER:
                 self._make_folder(entry.path)
@@ -102,11 +102,11 @@ class Landing:
             if bool(seen.st_mode & 0o100) != entry.executable:
                 path.chmod(seen.st_mode | (seen.st_mode & 0o444) >> 2 if entry.executable else seen.st_mode & ~0o111)
         except OSError:
-            return False  # it can be replaced, if the folder can be written to
+            return False  # it can be replaced, if the folder is writable
         return True
 
     def _is_folder(self, folder: str) -> bool:
-        """Whether this is a folder below ours, and not one that a link leads to."""
+        """Whether this is a folder below ours, and not the target of a link."""
         if folder not in self._folders:
             real = self._is_folder(folder.rpartition("/")[0])
             self._folders[folder] = real and _is_real_folder(f"{self._top}/{folder}")
@@ -136,7 +136,7 @@ class Landing:
 
     @contextmanager
     def _placing(self, path: str) -> Iterator[str]:
-        """A name to make something under, which then is put in place of what is at `path`. Links are not followed."""
+        """A temporary name, which then replaces what is at `path`. Links are not followed."""
         self._make_folder(path.rpartition("/")[0])
         part, place = next(self._parts), f"{self._top}/{path}"
         try:
@@ -154,12 +154,12 @@ def _replace(part: str, place: str) -> None:
     try:
         os.replace(part, place)  # noqa: PTH105  # a Path would cost as much as the call
     except IsADirectoryError:
-        Path(place).rmdir()  # of an earlier manifest; one that is not empty is refused
+        Path(place).rmdir()  # of an earlier manifest; fails if it is not empty
         Path(part).replace(place)
 
 
 def _claim(folder: Path, owner: str) -> bool:
-    """Whether the folder is the owner's: it says so, or it was empty or not there and says so now."""
+    """Whether the folder belongs to the owner: by its marker, or because it was empty or missing and is marked now."""
     marker = folder / MARKER
     try:
         with suppress(FileExistsError):
@@ -173,13 +173,13 @@ def _claim(folder: Path, owner: str) -> bool:
         marked = json.loads(marker.read_bytes())
         return isinstance(marked, dict) and marked.get("run") == owner
     except (FileNotFoundError, FileExistsError, ValueError):
-        return False  # no marker, one that appeared just now, or one that says nothing
+        return False  # no marker, one that appeared just now, or an empty one
     except OSError as error:
         raise disk_failed("write to", str(folder), error) from error
 
 
 def _remove_stale(top: str) -> None:
-    """What was being written when a process died."""
+    """Partial files of a dead process."""
     old = time.time() - _PART_STALE_S
     for entry in os.scandir(top):
         if entry.name.startswith(_PART):
@@ -191,12 +191,12 @@ def _remove_stale(top: str) -> None:
 def _is_real_folder(path: str) -> bool:
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:  # not there, or a name that no folder can have: making it says so
+    except OSError:  # missing, or an invalid name: creating it reports that
         return False
 
 
 def _verified(stream: BinaryIO, entry: Entry) -> Verified:
-    """Bytes that check themselves already are not hashed a second time."""
+    """Bytes that verify themselves are not hashed a second time."""
     if isinstance(stream, Verified) and stream.sha256 == entry.sha256:
         return stream
     return Verified(stream, entry.sha256, entry.size_bytes)

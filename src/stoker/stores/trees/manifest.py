@@ -1,4 +1,4 @@
-"""Looks at the entries of a manifest before anything is written. Standard library only: agents carry this file."""
+"""Checks the entries of a manifest before anything is written. Standard library only: agents carry this file."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from stoker.model.snapshot import Entry, EntryKind, Snapshot, checked_path
 
 
 def checked(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries, if they can all lie in one folder, with nothing outside it and nothing behind a link."""
+    """The entries, if they all fit into one folder, with nothing outside it and nothing behind a link."""
     known: dict[str, Entry] = {}
     for entry in entries:
         path = checked_path(entry.path)
         if not path.isascii():
             _check_text(path)
         if path.endswith("/") or "//" in path or "." in path.split("/"):
-            raise SnapshotRefused(f"a manifest names the path `{path}`, which is not in its shortest form")
+            raise SnapshotRefused(f"the manifest contains the path `{path}`, which is not normalized")
         if path in known:
-            raise SnapshotRefused(f"a manifest names the path `{path}` twice")
+            raise SnapshotRefused(f"the manifest contains the path `{path}` twice")
         known[path] = entry
     folders: set[str] = set()
     for path in known:
         folder = path.rpartition("/")[0]
         while folder and folder not in folders:
             if folder in known and known[folder].kind is not EntryKind.FOLDER:
-                raise SnapshotRefused(f"a manifest names `{path}`, and `{folder}` as a {known[folder].kind}")
+                raise SnapshotRefused(f"the manifest contains `{path}`, but also `{folder}` as a {known[folder].kind}")
             folders.add(folder)
             folder = folder.rpartition("/")[0]
     return list(known.values())
 
 
 def verified(data: bytes, id: str) -> Snapshot:
-    """The snapshot with this id. Raises Corrupt where the text is that of another one: then it is not the code that was
-    submitted."""
+    """The snapshot with this id. Raises Corrupt where the text is that of another one: then it is not the submitted
+    code."""
     try:
         snapshot = wire.load(Snapshot, data)
         found = snapshot.id
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        raise Corrupt(f"the list of files of the snapshot {id[:12]} is damaged") from None
+        raise Corrupt(f"the file list of the snapshot {id[:12]} is damaged") from None
     if found != id:
         raise Corrupt(
-            f"the store has other files for the snapshot {id[:12]} than were submitted",
-            hint="somebody has changed the store: submit the code again, and see who may write there",
+            f"the files of the snapshot {id[:12]} in the store are not the submitted ones",
+            hint="the store was changed: submit the code again, and check who may write there",
         )
     return snapshot
 
@@ -52,4 +52,4 @@ def _check_text(path: str) -> None:
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise SnapshotRefused(f"a manifest names the path {path!r}, which is not text") from None
+        raise SnapshotRefused(f"the manifest contains the path {path!r}, which is not text") from None

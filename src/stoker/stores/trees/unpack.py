@@ -1,4 +1,4 @@
-"""Writes the tree of a snapshot into a fresh folder. Standard library only: agents carry this file."""
+"""Writes the tree of a snapshot into a new folder. Standard library only: agents carry this file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
 def unpack(store: Store, snapshot: Snapshot, folder: Path, content_key: Callable[[str], str] = layout.blob) -> None:
-    """The folder is made, or empty: so nothing in it can lead a write elsewhere. Links come last for the same reason.
-    `content_key` says where the store keeps the content with a hash.
+    """The folder is created, or empty: so nothing in it can redirect a write. Links come last for the same reason.
+    `content_key` returns the key of the content with a hash.
 
-    Raises Corrupt or Missing, naming the path, where the store does not have a file's bytes. What was written until
-    then is left for the caller to remove.
+    Raises Corrupt or Missing, naming the path, where the store does not have a file's bytes. The caller removes what
+    was written until then.
     """
     entries = checked(snapshot.entries)
     top = os.fspath(folder)
@@ -52,12 +52,14 @@ def unpack(store: Store, snapshot: Snapshot, folder: Path, content_key: Callable
 
 
 def _side_by_side(entries: list[Entry], write: Callable[[Entry], None]) -> None:
-    """A few at a time: hashing one takes longer than reading and writing it. Raises what the first of them raises."""
+    """A few at a time: hashing one takes longer than reading and writing it. Raises the first error."""
     if len(entries) < 2:
         for entry in entries:
             write(entry)
         return
-    from concurrent.futures import ThreadPoolExecutor  # here, because it is slow to import and most agents do without
+    from concurrent.futures import (
+        ThreadPoolExecutor,
+    )  # here, because it is slow to import and most agents do not need it
 
     with ThreadPoolExecutor(_LARGE_AT_ONCE, "unpack") as pool:
         writing = [pool.submit(write, entry) for entry in entries]
@@ -79,13 +81,13 @@ def _write(store: Store, entry: Entry, key: str, path: str) -> None:
             content = Verified(io.BytesIO(store.get(key, 0, entry.size_bytes)), entry.sha256, entry.size_bytes)
             _write_all(file, content.read())
     except Missing as error:
-        raise Missing(f"the store has lost the content of `{entry.path}`: {error.message}") from error
+        raise Missing(f"the content of `{entry.path}` is missing in the store: {error.message}") from error
     except Corrupt as error:
-        raise Corrupt(f"the store has damaged the content of `{entry.path}`: {error.message}") from error
+        raise Corrupt(f"the content of `{entry.path}` is damaged in the store: {error.message}") from error
 
 
 def _write_large(store: Store, entry: Entry, key: str, file: io.FileIO) -> None:
-    """Read and written here, hashed in a thread: on a fast disk the one takes about as long as the other."""
+    """Read and written here, hashed in a thread: on a fast disk both take about as long."""
     hashing = Hashing()
     left, found = entry.size_bytes, ""
     try:
@@ -98,7 +100,7 @@ def _write_large(store: Store, entry: Entry, key: str, file: io.FileIO) -> None:
     if left:
         raise Corrupt(f"the bytes of {entry.sha256} ended {left} too early")
     if found != entry.sha256:
-        raise Corrupt(f"the bytes that came do not have the hash {entry.sha256}")
+        raise Corrupt(f"the bytes do not have the hash {entry.sha256}")
 
 
 def _write_all(file: io.FileIO, data: bytes | memoryview) -> None:

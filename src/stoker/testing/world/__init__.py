@@ -1,1 +1,1 @@
-"""A world for the engine to live in: virtual time, drawn from a seed, everything may break. Nothing here decides."""
+"""A simulated world for the engine: virtual time, drawn from a seed, everything may fail. Nothing here decides."""

@@ -1,4 +1,4 @@
-"""`python -m stoker.testing.world SEED`: lives through one world again and tells what happens in it."""
+"""`python -m stoker.testing.world SEED`: replays one world and prints what happens in it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from stoker.testing.world.world import World
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m stoker.testing.world", description=__doc__)
     parser.add_argument("seed", type=int)
-    parser.add_argument("--until", type=int, help="tries every seed up to this one, tells the first that fails")
-    parser.add_argument("--whole", action="store_true", help="does not make it smaller first")
-    parser.add_argument("--calm", action="store_true", help="nothing goes wrong")
-    parser.add_argument("--away", action="store_true", help="the server is away for hours, and machines are evicted")
+    parser.add_argument("--until", type=int, help="try every seed up to this one, print the first that fails")
+    parser.add_argument("--whole", action="store_true", help="do not shrink it first")
+    parser.add_argument("--calm", action="store_true", help="without faults")
+    parser.add_argument("--away", action="store_true", help="the server is down for hours, and machines are evicted")
     parser.add_argument("--real", action="store_true", help="with the real server: reconciler, performer, database")
     given = parser.parse_args(arguments)
     world = RealWorld if given.real else World
@@ -35,13 +35,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def described(scenario: Scenario) -> list[str]:
-    """What it is made of."""
+    """Its runs, places and faults."""
     plans = [
         f"run {number}: {plan.work_s:.0f} s of work on {plan.job.on}, saves every {plan.save_every_s:.0f} s; "
         + _wants(plan.job)
         for number, plan in enumerate(scenario.plans)
     ]
-    places = [f"place {one.name}: ${one.usd_per_hour} an hour" for one in scenario.places]
+    places = [f"place {one.name}: ${one.usd_per_hour} per hour" for one in scenario.places]
     return [*plans, *places, *(str(mishap) for mishap in scenario.mishaps)]
 
 

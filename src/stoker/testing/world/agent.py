@@ -1,4 +1,4 @@
-"""The agent on a machine and the script it runs: what `agent/` does, told in moments instead of threads."""
+"""The agent on a machine and its script: a model of `agent/`, with events instead of threads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from stoker.model.checkpoint import first_number
 from stoker.model.node.orders import Notice, Wish
 from stoker.model.run.money import Fuse
 from stoker.model.run.report import Effort, Kept, Outcome, Phase, Report
-from stoker.testing.world.machine import Machine
-from stoker.testing.world.scenario import Plan
-from stoker.testing.world.script import Script
-from stoker.testing.world.shelf import Set, Shelf
+from stoker.testing.world.machine import WorldMachine
+from stoker.testing.world.scenario import RunPlan
+from stoker.testing.world.script import WorldScript
+from stoker.testing.world.shelf import Set, WorldShelf
 from stoker.testing.world.timeline import moment
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RESTORE_S = 1.0
 RETRY_S = 5.0
-FENCE_S = 0.5  # between asking whether another attempt has taken over, and the commit
+FENCE_S = 0.5  # between the check whether another attempt has taken over, and the commit
 SLOW = 1 / 3
 MOST_BOOT_S = 900.0
 COARSE_S, WORTH_S = 1.0, 30.0  # as in `agent/machine/incarnation.py`
@@ -30,9 +30,9 @@ Then = Callable[[], None]
 
 
 class Agent:
-    """Whatever it had in mind when something stopped it does not happen: each stop begins another `life`."""
+    """Pending actions are dropped when something stops it: each stop starts another `life`."""
 
-    def __init__(self, world: World, machine: Machine, plan: Plan, shelf: Shelf) -> None:
+    def __init__(self, world: World, machine: WorldMachine, plan: RunPlan, shelf: WorldShelf) -> None:
         self._world = world
         self._timeline = world.timeline
         self.machine = machine
@@ -40,17 +40,17 @@ class Agent:
         self.shelf = shelf
         self.number = machine.number
         self.incarnation = machine.incarnation
-        self.script = Script(world.timeline, plan.work_s)
+        self.script = WorldScript(world.timeline, plan.work_s)
         self.alive = True
         self.hung = 0
         self.cut = 0
         self.begun = False
         self.outcome: Outcome | None = None  # once it is reported
-        self.ended_at: float | None = None  # when it gave its last report
+        self.ended_at: float | None = None  # when it wrote its final report
         self.silent_since: float | None = None
         self._store_mutes = 0  # how many of those are the store's
-        self._mutes = 0  # how many troubles keep it from speaking
-        self._said: Report | None = None  # the last words of one that cannot speak
+        self._mutes = 0  # how many faults prevent its reports
+        self._said: Report | None = None  # the last report before that
         self._ending: Outcome | None = None
         self._life = 0
         self._beat = 1
@@ -62,14 +62,14 @@ class Agent:
         self._fuse: Fuse | None = None
         if (
             machine.fuse and machine.incarnation == 1
-        ):  # what the machine was told at its start; here, this once, two clocks are compared
+        ):  # the VM's value from its start; only here two clocks are compared
             since_s = (self._clock() - machine.fuse.as_of).total_seconds()
             self.reckon(machine.fuse, min(max(since_s, 0.0), MOST_BOOT_S))
 
     # What happens to it
 
     def begin(self) -> None:
-        """Once it has orders. An attempt is begun once, wherever it is asked; the fence comes before everything."""
+        """Once it has orders. An attempt starts once, wherever it is requested; the fence comes before everything."""
         if self.begun or not self._free or self.number not in self.shelf.orders:
             return None
         if self.shelf.full or self.cut:
@@ -83,14 +83,14 @@ class Agent:
         self._parent = self.shelf.take_over(self.number)
         self._world.promises.goes_on(self.machine.run, self.shelf, self._parent)
         self.script.put_back(self._parent.done_s if self._parent else 0.0)
-        self._world.note(f"{self.machine.key} goes on from {self.script.done_s:.0f} s of work")
+        self._world.note(f"{self.machine.key} resumes from {self.script.done_s:.0f} s of work")
         self._later(RESTORE_S, self._train)
         self.hear()
         return self._world.stirred()
 
     def continue_from(self, before: Agent) -> str:
-        """On a machine that was restored. Why it may not, in words; empty: it does. What
-        `agent/machine/incarnation.py` does, by the store's clock."""
+        """On a restored machine. Returns why it may not continue; empty: it does. A model of
+        `agent/machine/incarnation.py`, by the store's clock."""
         now, word = self._timeline.now, self.shelf.word(self.number)
         fuse = word.fuse or self.machine.fuse
         told_at = self.shelf.told_at.get(self.number, self.machine.created_at) if word.fuse else self.machine.created_at
@@ -98,11 +98,11 @@ class Agent:
         if before.outcome not in (None, Outcome.EVICTED) or not before.begun:
             return f"it has ended: {before.outcome}"
         if word.wish is Wish.CANCEL or self.number + 1 in self.shelf.orders or self._is_superseded:
-            return "it is not wanted any more"
+            return "the run is no longer wanted"
         if self.machine.lease_s and self.machine.given_at + self.machine.lease_s - now < WORTH_S:
-            return "its lease is over"
+            return "its lease has expired"
         if fuse and fuse.seconds - age_s < WORTH_S:
-            return "its money is spent"
+            return "its budget is spent"
         self.begun = True
         self._started_at, self._beat = before._started_at, before._beat + 1
         if fuse:
@@ -121,7 +121,7 @@ class Agent:
         return any(fence.attempt > self.number for fence in self.shelf.fences)
 
     def hear(self, age_s: float = 0.0) -> None:
-        """What the server has written for it, as far as it can read that. `age_s`: since it last could."""
+        """Reads the server's messages, if it can. `age_s`: since it last could."""
         if not self.begun or not self._free or self.cut or self.outcome:
             return None
         word = self.shelf.word(self.number)
@@ -134,7 +134,7 @@ class Agent:
         return None
 
     def reckon(self, fuse: Fuse, age_s: float) -> None:
-        """When it has to be gone, by its own clock. `age_s`: the longest that this can be old."""
+        """When it must be gone, by its own clock. `age_s`: the maximum age of the value."""
         if fuse != self._fuse:
             self._fuse = fuse
             left_s = fuse.seconds - max(age_s, 0.0)
@@ -142,7 +142,7 @@ class Agent:
             self._timeline.after(max(left_s, 0.0), lambda: self._burn_out(fuse))
 
     def warn(self, seconds: float) -> None:
-        """The machine's owner says that it will be taken away."""
+        """The provider sends an eviction notice."""
         at = self._clock()
         self._notice = Notice(at, at + timedelta(seconds=seconds), drill=False)
         if self._free and self.begun:
@@ -160,7 +160,7 @@ class Agent:
         self._timeline.after(seconds, self._come_to)
 
     def cut_off(self, seconds: float) -> None:
-        """It works on, and can neither read nor write."""
+        """It keeps working, but can neither read nor write."""
         self.mute()
         self.cut += 1
         self._world.leases.settle(self.machine)
@@ -179,24 +179,29 @@ class Agent:
             self.alive = False
 
     def lease_over(self) -> None:
-        """Saves what it can, and removes itself. Another process does this, so that an agent that hangs goes too."""
-        self._world.note(f"{self.machine.key} removes itself: its lease is over")
+        """Saves what it can, and removes itself. Another process does this, so that a hanging agent is removed too."""
+        self._world.note(f"{self.machine.key} removes itself: its lease has expired")
         if not (self.script.works and self._free) or self.cut or self.shelf.full:
             return self._leave()
         done_s = self.script.done_s
         return self._timeline.after(self.plan.save_s, lambda: self._leave(done_s))
 
-    # What it says
+    # Its reports
 
     def said(self) -> Report | None:
-        """Its newest report, as whoever looks into the store finds it."""
+        """Its newest report in the store."""
         if not self.begun:
             return None
         return self._said if self.silent_since is not None else self._report()
 
     @property
+    def news(self) -> tuple[object, ...]:
+        """What it writes a new report for, without waiting for its next heartbeat."""
+        return self._beat, self._started_at, self.outcome, self._notice, self._kept, self.silent_since
+
+    @property
     def healthy(self) -> bool:
-        """Nothing but its store keeps it from being heard."""
+        """Only the store prevents its reports."""
         return self.alive and self._mutes == self._store_mutes
 
     def mute(self, *, by_store: bool = False) -> None:
@@ -237,7 +242,7 @@ class Agent:
     def _began_from(self, at: datetime) -> Kept | None:
         return Kept(*self._parent.position, at) if self._parent else None
 
-    # What it does
+    # Its actions
 
     def _train(self) -> None:
         self._started_at = self._started_at or self._clock()
@@ -260,7 +265,7 @@ class Agent:
             self._save(self.script.done_s, lambda: self._finish(Outcome.SUCCEEDED))
 
     def _save(self, done_s: float, then: Then) -> None:
-        """The training goes on meanwhile."""
+        """The training continues meanwhile."""
         self._later(max(self.plan.save_s - FENCE_S, 0.0), lambda: self._ask(done_s, then))
 
     def _ask(self, done_s: float, then: Then) -> None:
@@ -290,7 +295,7 @@ class Agent:
             self._end(Outcome.EVICTED)
 
     def _end(self, outcome: Outcome) -> None:
-        """The script is told to end: it saves, and does."""
+        """The script is asked to stop: it saves, and exits."""
         if self._ending or self.outcome:
             return
         self._ending = outcome
@@ -301,7 +306,7 @@ class Agent:
             self._finish(outcome)
 
     def _finish(self, outcome: Outcome) -> None:
-        """The last report comes after everything it speaks of."""
+        """The final report comes after everything it refers to."""
         self._ending = outcome
         if self.shelf.full or self.cut:
             return self._later(RETRY_S, lambda: self._finish(outcome))
@@ -317,11 +322,11 @@ class Agent:
 
     def _burn(self, fuse: Fuse) -> None:
         if fuse is self._fuse and self._free and self.outcome is None:
-            self._world.note(f"{self.machine.key} stops by its own fuse")
+            self._world.note(f"{self.machine.key} stops at its own budget limit")
             self._end(Outcome.BUDGET_REACHED)
 
     def _burn_out(self, fuse: Fuse) -> None:
-        """Whatever has been saved by now has to do."""
+        """What is saved by now must be enough."""
         if fuse is self._fuse and self.alive:
             self._leave()
 

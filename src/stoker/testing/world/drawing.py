@@ -1,4 +1,4 @@
-"""Scenarios from a seed: calm ones, and stormy ones in which everything that can break does."""
+"""Scenarios from a seed: calm ones, and stormy ones in which everything that can fail does."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from functools import cache
 
 from stoker.model.job.job import Fallback, Job, Spot
 from stoker.testing.world.cloud import NAME
-from stoker.testing.world.scenario import Fault, Mishap, Place, Plan, Scenario
+from stoker.testing.world.scenario import MarketPlace, Mishap, MishapKind, RunPlan, Scenario
 
 BAD_WEATHER_S = 3600.0
 LONGEST_S = 432_000.0  # of a lease
 LONG_FAULTS = (
-    Fault.HANG,
-    Fault.CUT_OFF,
-    Fault.UNSEEN,
-    Fault.FULL_STORE,
-    Fault.BLIND,
-    Fault.NO_CAPACITY,
-    Fault.DEAR,
-    Fault.LOGGED_OUT,
-    Fault.STORE_HANGS,
-    Fault.KEY_ROTATED,
+    MishapKind.HANG,
+    MishapKind.CUT_OFF,
+    MishapKind.UNSEEN,
+    MishapKind.FULL_STORE,
+    MishapKind.BLIND,
+    MishapKind.NO_CAPACITY,
+    MishapKind.DEAR,
+    MishapKind.LOGGED_OUT,
+    MishapKind.STORE_HANGS,
+    MishapKind.KEY_ROTATED,
 )
 
 
 def calm(seed: int, *, cloud: bool = False) -> Scenario:
-    """One run, and nothing happens to it."""
+    """One run without any fault."""
     drawn = random.Random(seed)
-    plan = Plan(_job(NAME if cloud else "local", retries=0), work_s=drawn.uniform(60, 3600), save_every_s=600.0)
+    plan = RunPlan(_job(NAME if cloud else "local", retries=0), work_s=drawn.uniform(60, 3600), save_every_s=600.0)
     return Scenario(seed, (plan,), places=_places(drawn) if cloud else (), lease_s=LONGEST_S if cloud else 0.0)
 
 
 def stormy(seed: int) -> Scenario:
-    """A few runs, and about as many mishaps as fit into them."""
+    """A few runs, and about as many faults as fit into them."""
     drawn = random.Random(seed)
     cloud = drawn.random() < 0.75
     plans = tuple(_plan(drawn, cloud=cloud) for _ in range(drawn.randint(1, 3)))
@@ -54,10 +54,10 @@ def stormy(seed: int) -> Scenario:
 
 
 def away(seed: int) -> Scenario:
-    """Runs of hours on spot machines that are evicted and made again, while the server is away for most of it."""
+    """Runs of hours on spot machines that are evicted and restored, while the server is down most of the time."""
     drawn = random.Random(seed)
     plans = tuple(
-        Plan(
+        RunPlan(
             _job(
                 NAME,
                 drawn.choice((0, 0, 1)),
@@ -92,18 +92,18 @@ def away(seed: int) -> Scenario:
 
 def _absence(drawn: random.Random) -> Mishap:
     seconds = drawn.choice((600.0, 3600.0, 6 * 3600.0, 20 * 3600.0, 40 * 3600.0))
-    return Mishap(drawn.uniform(10, 8 * 3600), Fault.CRASH, 0, seconds, where=drawn.randint(0, 6))
+    return Mishap(drawn.uniform(10, 8 * 3600), MishapKind.CRASH, 0, seconds, where=drawn.randint(0, 6))
 
 
 def _eviction(drawn: random.Random) -> Mishap:
     notice_s = drawn.choice((0.0, 8.0, 30.0))
-    return Mishap(drawn.uniform(60, 12 * 3600), Fault.EVICTION, drawn.randrange(2), notice_s)
+    return Mishap(drawn.uniform(60, 12 * 3600), MishapKind.EVICTION, drawn.randrange(2), notice_s)
 
 
-def _plan(drawn: random.Random, *, cloud: bool) -> Plan:
+def _plan(drawn: random.Random, *, cloud: bool) -> RunPlan:
     work_s = drawn.choice((5.0, 60.0, 300.0, 1200.0, 3600.0))
     job = _cloud_job(drawn, work_s) if cloud else _job("local", retries=drawn.choice((0, 0, 1, 3)))
-    return Plan(
+    return RunPlan(
         job,
         at=drawn.uniform(0, 300),
         work_s=work_s,
@@ -112,7 +112,7 @@ def _plan(drawn: random.Random, *, cloud: bool) -> Plan:
         listens=drawn.random() < 0.6,
         failures=drawn.choice((0, 0, 0, 1, 2)),
         reports=drawn.random() < 0.8,
-        # A machine that is told its budget at its start compares its clock with the server's, once.
+        # A machine that gets its budget at its start compares its clock with the server's, once.
         skew_s=0.0 if job.budget else drawn.choice((0.0, 0.0, -3600.0, 30.0, 86400.0)),
     )
 
@@ -130,36 +130,36 @@ def _cloud_job(drawn: random.Random, work_s: float) -> Job:
 def _job(
     on: str, retries: int, kind: str = "on-demand", budget: str = "", deadline: float = 0.0, lease: float = 0.0
 ) -> Job:
-    """Cached: to check that a job is valid takes longer than most lives."""
+    """Cached: validating a job takes longer than most lives."""
     spot = {"spot": Spot(), "fallback": Spot(fallback=Fallback.ON_DEMAND)}.get(kind)
     limit = Decimal(budget) if budget else None
     job = Job(name="job", run="true", on=on, retries=retries, spot=spot, budget=limit)
     return replace(job, deadline=deadline or None, lease=lease or None)
 
 
-def _places(drawn: random.Random) -> tuple[Place, ...]:
+def _places(drawn: random.Random) -> tuple[MarketPlace, ...]:
     price = Decimal(drawn.choice(("0.10", "0.40", "3.60")))
     spots = tuple(
-        Place(f"spot-{number}", price * Decimal(drawn.choice(("0.15", "0.3", "0.5"))), spot=True)
+        MarketPlace(f"spot-{number}", price * Decimal(drawn.choice(("0.15", "0.3", "0.5"))), spot=True)
         for number in range(drawn.randint(1, 2))
     )
-    return (*spots, Place("sure", price, spot=False))
+    return (*spots, MarketPlace("sure", price, spot=False))
 
 
 def _mishap(drawn: random.Random, span_s: float) -> Mishap:
-    fault = drawn.choice(list(Fault))
+    fault = drawn.choice(list(MishapKind))
     at, run = drawn.uniform(0, min(span_s, BAD_WEATHER_S)), drawn.randrange(3)
     seconds = drawn.choice((5.0, 20.0, 60.0, 300.0, 900.0, 3000.0)) if fault in LONG_FAULTS else 0.0
-    if fault is Fault.STOP_REFUSED:
+    if fault is MishapKind.STOP_REFUSED:
         seconds = drawn.choice((5.0, 60.0, 300.0))
-    if fault in (Fault.EVICTION, Fault.DRILL):
+    if fault in (MishapKind.EVICTION, MishapKind.DRILL):
         seconds = drawn.choice((0.0, 8.0, 30.0, 120.0))
-    if fault is Fault.LOSSES:
+    if fault is MishapKind.LOSSES:
         seconds = drawn.choice((30.0, 120.0, 400.0, 1000.0))
-    if fault is Fault.FALSE_ALARM:
+    if fault is MishapKind.FALSE_ALARM:
         seconds = drawn.uniform(1, 30)
-    if fault is Fault.CRASH:
+    if fault is MishapKind.CRASH:
         seconds = drawn.choice((1.0, 1.0, 30.0, 400.0, 2000.0))
-    if fault is Fault.CLOCK:
+    if fault is MishapKind.CLOCK:
         seconds = drawn.choice((3.0, 400.0, 86400.0))
     return Mishap(at, fault, run, seconds, where=drawn.randint(0, 6))

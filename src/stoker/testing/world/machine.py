@@ -1,4 +1,4 @@
-"""One machine of the world: its power, its bill, and the lease it holds."""
+"""One machine of the world: its power, its cost, and its lease."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from stoker.model.node.node import NodeSight, NodeState, Offer
 from stoker.model.run.money import Fuse
 
 
-class Machine:
-    """`number` is that of the attempt whose key it has."""
+class WorldMachine:
+    """`number` is that of the attempt in its key."""
 
     def __init__(self, key: str, run: str, offer: Offer | None, now: float, usd_per_hour: Decimal) -> None:
-        self.fuse: Fuse | None = None  # what it may spend, as far as it was told when it was asked for
+        self.fuse: Fuse | None = None  # what it may spend, as known when it was requested
         self.key = key
         self.run = run
         self.number = int(key.rpartition("-")[2])
@@ -22,14 +22,14 @@ class Machine:
         self.up = False  # it has booted
         self.off = False
         self.releasing = False
-        self.trouble = ""  # why it could not be had
+        self.trouble = ""  # why its allocation failed
         self.reason = ""
-        self.taken = False  # by the provider, as it does with spot machines
-        self.unseen = 0  # how many troubles hide it from the provider's list
+        self.taken = False  # evicted by the provider
+        self.unseen = 0  # how many faults hide it from the provider's list
         self.lease_until = math.inf  # while the server renews it
-        self.lease_s = 0.0  # what it was given last
-        self.given_at = now  # when
-        self.first_lease_s = 0.0  # as it was asked for: so long its provider makes it again
+        self.lease_s = 0.0  # the last one
+        self.given_at = now  # its start
+        self.first_lease_s = 0.0  # as requested: how long its provider restores it
         self.incarnation = 1
         self.renewed = False
         self.price = usd_per_hour
@@ -37,7 +37,7 @@ class Machine:
         self._cost = 0.0
 
     def cost(self, now: float) -> float:
-        """Dollars, as the cloud counts them: from the request until it is off."""
+        """In dollars, as the cloud bills it: from the request until it is off."""
         running = 0.0 if self.off else (now - self._since) * float(self.price) / 3600
         return self._cost + running
 
@@ -49,7 +49,7 @@ class Machine:
             self._cost, self._since, self.off, self.reason = self.cost(now), now, True, reason
 
     def switch_on(self, now: float) -> None:
-        """Its provider makes it again, with an empty disk."""
+        """Its provider restores it, with an empty disk."""
         self._since, self.off, self.up, self.taken, self.reason = now, False, False, False, ""
         self.lease_until, self.renewed = math.inf, False
         self.incarnation += 1

@@ -1,4 +1,4 @@
-"""How each fault befalls the world, and how it passes."""
+"""How each fault affects the world, and how it ends."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from stoker.model.node.orders import Wish
 from stoker.model.run.run import Run
 from stoker.testing.world.agent import Agent
 from stoker.testing.world.cloud import DEAR
-from stoker.testing.world.scenario import Fault, Mishap
+from stoker.testing.world.scenario import Mishap, MishapKind
 
 if TYPE_CHECKING:
     from stoker.testing.world.world import World
 
-LASTING = (Fault.STOP_REFUSED, Fault.BLIND, Fault.LOGGED_OUT)
+LASTING = (MishapKind.STOP_REFUSED, MishapKind.BLIND, MishapKind.LOGGED_OUT)
 NEXT_REQUEST = (
-    Fault.START_REFUSED,
-    Fault.START_THROTTLED,
-    Fault.START_TOO_DEAR,
-    Fault.START_UNTOLD,
-    Fault.STOP_UNTOLD,
+    MishapKind.START_REFUSED,
+    MishapKind.START_THROTTLED,
+    MishapKind.START_TOO_DEAR,
+    MishapKind.START_UNTOLD,
+    MishapKind.STOP_UNTOLD,
 )
 MANY = 8  # losses in a row
 
@@ -81,14 +81,14 @@ def _unseen(world: World, agent: Agent, seconds: float) -> None:
     world.timeline.after(seconds, seen_again)
 
 
-ON_A_NODE: dict[Fault, Callable[[World, Agent, float], None]] = {
-    Fault.EVICTION: _eviction,
-    Fault.FALSE_ALARM: _false_alarm,
-    Fault.DEATH: _death,
-    Fault.HANG: lambda _, agent, seconds: agent.hang(seconds),
-    Fault.CUT_OFF: lambda _, agent, seconds: agent.cut_off(seconds),
-    Fault.SLOWNESS: lambda _, agent, __: agent.slow_down(),
-    Fault.UNSEEN: _unseen,
+ON_A_NODE: dict[MishapKind, Callable[[World, Agent, float], None]] = {
+    MishapKind.EVICTION: _eviction,
+    MishapKind.FALSE_ALARM: _false_alarm,
+    MishapKind.DEATH: _death,
+    MishapKind.HANG: lambda _, agent, seconds: agent.hang(seconds),
+    MishapKind.CUT_OFF: lambda _, agent, seconds: agent.cut_off(seconds),
+    MishapKind.SLOWNESS: lambda _, agent, __: agent.slow_down(),
+    MishapKind.UNSEEN: _unseen,
 }
 
 
@@ -190,15 +190,15 @@ def _drill(world: World, mishap: Mishap) -> None:
         world.stirred()
 
 
-ELSEWHERE: dict[Fault, Callable[[World, Mishap], None]] = {
-    Fault.FULL_STORE: _full_store,
-    Fault.STORE_HANGS: _store_hangs,
-    Fault.KEY_ROTATED: _key_rotated,
-    Fault.LOSSES: _losses,
-    Fault.NO_CAPACITY: _no_capacity,
-    Fault.DEAR: _dear,
-    Fault.CRASH: _crash,
-    Fault.CLOCK: _clock,
-    Fault.CANCEL: _cancel,
-    Fault.DRILL: _drill,
+ELSEWHERE: dict[MishapKind, Callable[[World, Mishap], None]] = {
+    MishapKind.FULL_STORE: _full_store,
+    MishapKind.STORE_HANGS: _store_hangs,
+    MishapKind.KEY_ROTATED: _key_rotated,
+    MishapKind.LOSSES: _losses,
+    MishapKind.NO_CAPACITY: _no_capacity,
+    MishapKind.DEAR: _dear,
+    MishapKind.CRASH: _crash,
+    MishapKind.CLOCK: _clock,
+    MishapKind.CANCEL: _cancel,
+    MishapKind.DRILL: _drill,
 }

@@ -1,4 +1,4 @@
-"""What a world is made of, and what will go wrong in it: plain data, drawn beforehand, so that it can be cut down."""
+"""The contents of a world, and its faults: plain data, drawn beforehand, so that it can be shrunk."""
 
 from __future__ import annotations
 
@@ -9,86 +9,86 @@ from enum import StrEnum
 from stoker.model.job.job import Job
 
 
-class Fault(StrEnum):
-    """`Mishap.seconds` is for how long, unless it says otherwise."""
+class MishapKind(StrEnum):
+    """`Mishap.seconds` is the duration, unless stated otherwise."""
 
-    EVICTION = "eviction"  # seconds: the notice; 0: none is given
+    EVICTION = "eviction"  # seconds: the notice; 0: none
     FALSE_ALARM = "false-alarm"  # a notice that is withdrawn after so many seconds
     DEATH = "death"  # the agent dies, and its machine with it
-    HANG = "hang"  # the agent says nothing, does nothing, and goes on afterwards as if nothing had been
-    CUT_OFF = "cut-off"  # the node reaches neither store nor server; it works on
+    HANG = "hang"  # the agent does nothing and reports nothing, and then continues as if nothing had happened
+    CUT_OFF = "cut-off"  # the node reaches neither store nor server; it keeps working
     SLOWNESS = "slowness"  # from then on it works at a third of its speed
-    UNSEEN = "unseen"  # the provider's list leaves the node out
+    UNSEEN = "unseen"  # the provider's list omits the node
     FULL_STORE = "full-store"  # nothing of the run can be written
     START_REFUSED = "start-refused"  # the next request for a node fails
-    START_THROTTLED = "start-throttled"  # the same, with an error that is the weather
-    START_TOO_DEAR = "start-too-dear"  # the same, because spot costs more than the run may pay
-    START_UNTOLD = "start-untold"  # the node is made, and the answer says that it failed
+    START_THROTTLED = "start-throttled"  # the same, with a temporary error
+    START_TOO_DEAR = "start-too-dear"  # the same, because the spot price is above the run's maximum
+    START_UNTOLD = "start-untold"  # the node is created, but the response reports a failure
     STOP_REFUSED = "stop-refused"  # requests to release a node fail
-    STOP_UNTOLD = "stop-untold"  # the next one is carried out, and the answer says that it failed
+    STOP_UNTOLD = "stop-untold"  # the next one succeeds, but the response reports a failure
     BLIND = "blind"  # the provider does not answer
     LOGGED_OUT = "logged-out"  # the login has expired: the provider refuses everything
     STORE_HANGS = "store-hangs"  # nobody can read or write anything of any run
-    KEY_ROTATED = "key-rotated"  # the server can use the store no more; nodes can
+    KEY_ROTATED = "key-rotated"  # the server can no longer use the store; nodes can
     LOSSES = "losses"  # the node of a run dies, and so do the next ones, so many seconds after each other
     NO_CAPACITY = "no-capacity"  # of one place
     DEAR = "dear"  # the price of one place triples
     CRASH = "crash"  # of the server, at `where` in its next round; seconds: until it is back
     CLOCK = "clock"  # the same, and the computer's clock is wrong by that much afterwards, either way
-    CANCEL = "cancel"  # somebody does not want the run any more
-    DRILL = "drill"  # somebody tries an eviction
+    CANCEL = "cancel"  # a user cancels the run
+    DRILL = "drill"  # a user simulates an eviction
 
 
 @dataclass(frozen=True, slots=True)
 class Mishap:
     at: float
-    fault: Fault
-    run: int = 0  # which run it befalls, by its place in the scenario; or which place
+    fault: MishapKind
+    run: int = 0  # the affected run, by its index in the scenario; or the place
     seconds: float = 0.0
-    where: int = 0  # how many steps of a round the server still takes before it dies
+    where: int = 0  # how many more steps of a round the server executes before it dies
 
     def __str__(self) -> str:
         return f"{self.at:7.0f} s  {self.fault} of {self.run} for {self.seconds:.0f} s" + f", step {self.where}"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One run as it would go if nothing happened."""
+class RunPlan:
+    """One run as it would be without faults."""
 
     job: Job
     at: float = 0.0  # when it is submitted
     work_s: float = 600.0
     save_every_s: float = 120.0
-    save_s: float = 2.0  # until a checkpoint is safe
-    listens: bool = True  # it saves and ends when a notice tells it to
+    save_s: float = 2.0  # duration of a checkpoint
+    listens: bool = True  # it saves and exits on a notice
     failures: int = 0  # attempts that end with the script's own failure
-    reports: bool = True  # it says how far it is
+    reports: bool = True  # it reports its progress
     skew_s: float = 0.0  # how wrong the clocks of its nodes are
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where machines are had. `open` are the spans in which spot machines are there; None: always."""
+class MarketPlace:
+    """A source of machines. `open` are the spans in which spot machines are available; None: always."""
 
     name: str
     usd_per_hour: Decimal
     spot: bool
-    prices: tuple[tuple[float, Decimal], ...] = ()  # what it costs from then on
+    prices: tuple[tuple[float, Decimal], ...] = ()  # the price from then on
     open: tuple[tuple[float, float], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     seed: int
-    plans: tuple[Plan, ...]
+    plans: tuple[RunPlan, ...]
     mishaps: tuple[Mishap, ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[MarketPlace, ...] = ()
     slots: int = 2  # where there are no places: nodes at once
     boot_s: tuple[float, ...] = (20.0,)  # in turn
-    release_s: float = 5.0  # until a machine that is given back costs no more
-    lease_s: float = 432_000.0  # the longest that a node has; 0: nodes have none
-    idle_s: float = 600.0  # of a node on which nobody works
-    restore_s: float = 0.0  # until the provider makes an evicted spot machine again; 0: it does not
+    release_s: float = 5.0  # until a released machine is no longer billed
+    lease_s: float = 432_000.0  # the longest of a node; 0: no leases
+    idle_s: float = 600.0  # of a node without a run
+    restore_s: float = 0.0  # until the provider restores an evicted spot machine; 0: never
     notice_s: float = 0.0  # before a place closes, for the machines there
     notes: str = field(default="", compare=False)
 

@@ -1,16 +1,16 @@
-"""The training itself: work that is done second by second, as long as nothing stops it."""
+"""The training itself: work that is done second by second until something stops it."""
 
 from __future__ import annotations
 
 from stoker.testing.world.timeline import Timeline
 
 
-class Script:
+class WorldScript:
     def __init__(self, timeline: Timeline, work_s: float) -> None:
         self._timeline = timeline
         self.work_s = work_s
-        self._base_s = 0.0  # what was done when it last began or was changed
-        self._since: float | None = None  # None: it stands still
+        self._base_s = 0.0  # work done when it last started or changed
+        self._since: float | None = None  # None: it is stopped
         self._speed = 1.0
 
     @property
@@ -37,7 +37,7 @@ class Script:
         self._base_s, self._since = self.done_s, None
 
     def slow_down(self, factor: float) -> None:
-        """Also of one that stands still: when it goes on it is slower."""
+        """Also of a stopped one: it is slower when it continues."""
         done_s, going = self.done_s, self.works
         self._base_s, self._since = done_s, self._timeline.now if going else None
         self._speed *= factor

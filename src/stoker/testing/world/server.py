@@ -1,4 +1,4 @@
-"""The server: looks, lets the engine decide, saves, then acts. It forgets what it has not saved whenever it crashes."""
+"""The server: looks, lets the engine decide, saves, then acts. A crash loses what it has not saved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from stoker.engine.decision import Action, Decision, Land, StartNode, StartSpare
 from stoker.engine.looking import Heard, Requests, gone_keys
 from stoker.engine.money import fuse
 from stoker.engine.nodes import lease, leftovers
-from stoker.engine.nodes.leftovers import GRACE_S, node_key
+from stoker.engine.nodes.keys import node_key
+from stoker.engine.nodes.leftovers import GRACE_S
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict, ProviderFailed, StokerError, StoreDenied
 from stoker.model.node.node import Need, NodeSight, Offer
@@ -27,43 +28,43 @@ from stoker.testing.world.timeline import moment
 if TYPE_CHECKING:
     from stoker.testing.world.world import World
 
-LOOK_S = 1.0  # from something that happens to the round that sees it
+LOOK_S = 1.0  # from an event to the round that sees it
 PATIENCE_S = 15.0
-SOON_S, LATE_S = 5.0, 120.0  # between rounds while something is waited for that does not announce itself
-RECOVERY_S = 60.0  # after the store has failed, until silence counts again
+SOON_S, LATE_S = 5.0, 120.0  # between rounds while waiting for something without an event
+RECOVERY_S = 60.0  # after a failure of the store, until silence counts again
 REFUSED = StoreDenied("its store refuses the key")
 
 
 class Crashed(Exception):
-    """The process is gone, in the middle of whatever it did."""
+    """The process is gone, in the middle of its work."""
 
 
-class Server:
+class WorldServer:
     def __init__(self, world: World) -> None:
         self._world = world
         self._timeline = world.timeline
         self._cloud = world.cloud
         self.saved: dict[str, Run] = {}  # the database
         self.up = True
-        self.crash_in: int | None = None  # steps of the next round that it still takes before it dies
-        self._wrong_s = 0.0  # the computer's clock, as it was when this server started
+        self.crash_in: int | None = None  # remaining steps of the next round before it dies
+        self._wrong_s = 0.0  # error of the computer's clock when this server started
         self.clock_wrong_s = 0.0  # the same, now
         self._planned = float("inf")
         self._pause_s = SOON_S
-        self._deaf = 0  # how many troubles keep the store from being used
+        self._deaf = 0  # how many faults make the store unusable
         self._heard_from = 0.0  # silence counts from then on
         self._grace_s = 0.0 if world.scenario.lease_s else GRACE_S
         self._forget()
 
     def deafen(self, by: int) -> None:
-        """The store cannot be used from here, or can again."""
+        """The store becomes unusable from here, or usable again."""
         self._deaf += by
         self._heard_from = self._timeline.now + RECOVERY_S
         self.wake(LOOK_S if by > 0 else RECOVERY_S + PATIENCE_S + 1.0)
         self._world.stirred()
 
     def _forget(self) -> None:
-        self._said: dict[str, Report | None] = {}  # by node key: what was read last
+        self._said: dict[str, Report | None] = {}  # by node key: the last report read
         self._unasked: dict[str, StokerError] = {}  # by node key: why its orders could not be written
         self._since = self._timeline.now
         self._wrong_s = self.clock_wrong_s
@@ -79,7 +80,7 @@ class Server:
         self.saved[run.id] = run
 
     def change(self, run_id: str, how: Callable[[Run], Decision]) -> None:
-        """What somebody asks for; refused where that cannot be."""
+        """A user's request; refused where it is not possible."""
         with suppress(Conflict):
             self.saved[run_id] = how(self.saved[run_id]).run
 
@@ -96,8 +97,8 @@ class Server:
             self._timeline.at(when, lambda: self._round(when))
 
     def catch_up(self) -> None:
-        """What a server that goes round every few seconds has seen and saved by now. Rounds in which nothing happens
-        are left out of the world until it matters when the last of them was."""
+        """What a server with a round every few seconds has seen and saved by now. The world skips rounds in which
+        nothing happens until the time of the last one matters."""
         if self.up and self.crash_in is None:
             self._look_decide_save_act()
 
@@ -155,7 +156,7 @@ class Server:
         return changed
 
     def _save(self, decisions: list[Decision]) -> bool:
-        """True if there is something to tell; that a node is still there is none."""
+        """True if there is an event; a node that still exists is none."""
         for decision in decisions:
             if decision.run != self.saved[decision.run.id]:
                 self.saved[decision.run.id] = decision.run
@@ -209,7 +210,7 @@ class Server:
         try:
             self._cloud.start(attempt.key, run.id, attempt.offer, fuse, lease_s)
         except ProviderFailed as error:
-            self._world.note(f"{attempt.key} cannot be started: {error.message}")
+            self._world.note(f"{attempt.key} could not be started: {error.message}")
             self._trouble[attempt.key] = error
             self.wake()
 
@@ -282,13 +283,13 @@ class Server:
         return leftovers.release_unneeded(seen, needed, ages, seen if self._world.scenario.lease_s else ())
 
     def _plan(self, *, changed: bool) -> None:
-        """The next round: soon after a change, later and later while nothing does."""
+        """The next round: soon after a change, later and later without one."""
         self._pause_s = SOON_S if changed else min(2 * self._pause_s, LATE_S)
         if waits := list(self._waits()):
             self.wake(min(waits))
 
     def _waits(self) -> Iterator[float]:
-        """How long until something is due that nobody announces."""
+        """How long until something is due that has no event."""
         if self._unclaimed:
             unclaimed_s = self._timeline.now - min(self._unclaimed.values())
             yield max(self._grace_s - unclaimed_s, LOOK_S) if unclaimed_s < self._grace_s else self._pause_s

@@ -1,4 +1,4 @@
-"""What the store holds of one run: orders, wishes, checkpoint sets and the fences between attempts."""
+"""The contents of the store for one run: orders, wishes, checkpoint sets and the fences between attempts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stoker.model.run.money import Fuse
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """A checkpoint: how much work is in it."""
+    """A checkpoint: the amount of work in it."""
 
     position: Position
     done_s: float
@@ -20,7 +20,7 @@ class Set:
 
 @dataclass(slots=True)
 class Word:
-    """What the server has told an attempt."""
+    """The server's message to an attempt."""
 
     wish: Wish = Wish.GO_ON
     notice: Notice | None = None
@@ -28,17 +28,17 @@ class Word:
 
 
 @dataclass(slots=True)
-class Shelf:
-    full: int = 0  # how many troubles keep it from being written to
-    hung: int = 0  # how many of those keep everybody from reading it, too
+class WorldShelf:
+    full: int = 0  # how many faults prevent writes
+    hung: int = 0  # how many of those prevent reads, too
     orders: set[int] = field(default_factory=set)  # of attempts
     words: dict[int, Word] = field(default_factory=dict)
-    told_at: dict[int, float] = field(default_factory=dict)  # by attempt: when it was told what it may spend
-    begun: set[int] = field(default_factory=set)  # attempts whose first report is there: each is begun once
+    told_at: dict[int, float] = field(default_factory=dict)  # by attempt: when its budget was sent
+    begun: set[int] = field(default_factory=set)  # attempts with a first report: each starts once
     sets: dict[Position, Set] = field(default_factory=dict)
     fences: list[Fence] = field(default_factory=list)
     failures: int = 0  # attempts that ended with the script's own failure
-    head: Set | None = None  # what the world itself knows to be the newest of whoever had the right to commit
+    head: Set | None = None  # the true newest set of an attempt with the right to commit
 
     def is_fenced(self, attempt: int, incarnation: int = 1) -> bool:
         return checkpoint.fenced(attempt, self.fences, incarnation)

@@ -1,40 +1,40 @@
-"""A scenario in which a promise is broken, made as small as it gets while the same promise is still broken."""
+"""Shrinks a scenario with a broken promise as far as the same promise is still broken."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from stoker.testing.world.promises import Broken
+from stoker.testing.world.promises import PromiseBroken
 from stoker.testing.world.scenario import Scenario
 from stoker.testing.world.world import World
 
 
-def broken(scenario: Scenario, world: type[World] = World) -> Broken | None:
-    """What goes wrong in it; None: every promise is kept. An engine that raises breaks one, too."""
+def broken(scenario: Scenario, world: type[World] = World) -> PromiseBroken | None:
+    """The broken promise; None: every promise is kept. An engine that raises breaks one, too."""
     try:
         world(scenario).live()
-    except Broken as found:
+    except PromiseBroken as found:
         return found
     except Exception as error:
-        return Broken("the engine does not fail", f"{type(error).__name__}: {error}")
+        return PromiseBroken("the engine does not fail", f"{type(error).__name__}: {error}")
     return None
 
 
 def shrunk(scenario: Scenario, promise: str, world: type[World] = World) -> Scenario:
-    """Fewer mishaps, fewer runs, simpler ones: what still breaks the promise is kept, as long as there is such."""
+    """Fewer faults, fewer runs, simpler ones: repeated while the promise is still broken."""
     while smaller := next((one for one in _smaller(scenario) if _breaks(one, promise, world)), None):
         scenario = smaller
     return scenario
 
 
 def story(scenario: Scenario, kind: type[World] = World) -> list[str]:
-    """What happens in it, line by line, up to the promise that is broken."""
+    """The events of a scenario, line by line, up to the broken promise."""
     world = kind(scenario, trace=True)
     try:
         world.live()
         end = "every promise was kept"
-    except Broken as found:
+    except PromiseBroken as found:
         end = f"broken: {found}"
     except Exception as error:
         end = f"broken: {type(error).__name__}: {error}"

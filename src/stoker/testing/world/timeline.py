@@ -1,4 +1,4 @@
-"""Virtual time: what happens next, and when. Years pass in seconds, because nothing waits."""
+"""Virtual time: which event is next, and when. Years pass in seconds, because nothing waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Timeline:
     def __init__(self) -> None:
         self.now = 0.0  # seconds
         self._coming: list[tuple[float, int, Happening]] = []
-        self._count = 0  # of two things at the same moment, the one that was planned first comes first
+        self._count = 0  # of two events at the same moment, the one planned first comes first
 
     def at(self, when: float, happening: Happening) -> None:
         self._count += 1
@@ -25,7 +25,7 @@ class Timeline:
         self.at(self.now + seconds, happening)
 
     def step(self) -> bool:
-        """Lets the next thing happen. False when nothing is to come."""
+        """Executes the next event. False when there is none."""
         if not self._coming:
             return False
         self.now, _, happening = heapq.heappop(self._coming)

@@ -1,4 +1,4 @@
-"""One world, from its scenario to its end: plans and mishaps happen, and every promise is looked at."""
+"""One world, from its scenario to its end: runs and faults happen, and every promise is checked."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from stoker.errors import BudgetTooSmall
 from stoker.model.node.node import Features
 from stoker.model.run.run import Run, RunState
 from stoker.testing.world.agent import Agent
-from stoker.testing.world.cloud import NAME, Cloud
-from stoker.testing.world.leases import Leases
-from stoker.testing.world.machine import Machine
+from stoker.testing.world.cloud import NAME, WorldCloud
+from stoker.testing.world.leases import WorldLeases
+from stoker.testing.world.machine import WorldMachine
 from stoker.testing.world.mishaps import befall
 from stoker.testing.world.promises import Promises
-from stoker.testing.world.scenario import Fault, Plan, Scenario
-from stoker.testing.world.server import PATIENCE_S, Server
-from stoker.testing.world.shelf import Shelf
+from stoker.testing.world.scenario import MishapKind, RunPlan, Scenario
+from stoker.testing.world.server import PATIENCE_S, WorldServer
+from stoker.testing.world.shelf import WorldShelf
 from stoker.testing.world.timeline import Timeline
 
 if TYPE_CHECKING:
     from stoker.testing.world.real.server import RealServer
 
-LONGEST_S = 14 * 86400.0  # after the last mishap everything comes to its end sooner than this
-RAISED_AFTER_S = 300.0  # until somebody raises the budget of a run that is paused
+LONGEST_S = 14 * 86400.0  # after the last fault everything ends sooner than this
+RAISED_AFTER_S = 300.0  # until a user raises the budget of a paused run
 
 
 class World:
@@ -35,22 +35,22 @@ class World:
         self.scenario = scenario
         self.trace: list[str] | None = [] if trace else None
         self.timeline = Timeline()
-        self.cloud = Cloud(scenario, self.timeline, self.stirred)
+        self.cloud = WorldCloud(scenario, self.timeline, self.stirred)
         self.promises = Promises(self)
-        self.shelves: dict[str, Shelf] = {}
-        self.agents: dict[str, Agent] = {}  # by node key, also of machines that are no more: what they said stays
-        self.crash_s = 0.0  # for how long the server will be away
+        self.shelves: dict[str, WorldShelf] = {}
+        self.agents: dict[str, Agent] = {}  # by node key, also of deleted machines: their reports stay
+        self.crash_s = 0.0  # how long the server will be down
         self.provider = NAME if scenario.places else "local"
         self.slots = {self.provider: None if scenario.places else scenario.slots}
         self.features = Features(lease_s=scenario.lease_s, idle_s=scenario.idle_s, patience_s=PATIENCE_S)
-        self.sees_everything = all(one.fault is not Fault.UNSEEN for one in scenario.mishaps)
+        self.sees_everything = all(one.fault is not MishapKind.UNSEEN for one in scenario.mishaps)
         self._paused: set[str] = set()
         self._furnish()
         self._connect()
 
     def _furnish(self) -> None:
-        self.leases = Leases(self.cloud, self.timeline, self.scenario.idle_s)
-        self.server: Server | RealServer = Server(self)
+        self.leases = WorldLeases(self.cloud, self.timeline, self.scenario.idle_s)
+        self.server: WorldServer | RealServer = WorldServer(self)
 
     def live(self) -> Self:
         """Raises Broken as soon as a promise is not kept."""
@@ -62,7 +62,7 @@ class World:
         return self
 
     def check(self) -> None:
-        """After everything that happens."""
+        """After every event."""
         self.promises.check()
 
     @property
@@ -73,7 +73,7 @@ class World:
         return all(run.state.ended for run in runs.values())
 
     def paused(self, run: Run) -> None:
-        """Somebody will see it, and raise its budget."""
+        """A user will notice it, and raise its budget."""
         if run.id not in self._paused:
             self._paused.add(run.id)
             self.timeline.after(RAISED_AFTER_S, partial(self._raise_budget, run.id))
@@ -83,18 +83,18 @@ class World:
             self.trace.append(f"{self.timeline.now:9.1f} s  {text}")
 
     def stirred(self) -> None:
-        """Something happened that the server would see if it looked."""
+        """Something happened that the server would see in a look."""
         self.server.wake()
 
     def fell_silent(self) -> None:
         self.server.wake(PATIENCE_S + 1.0)
 
     def run_of(self, place: int) -> Run | None:
-        """The run by its place in the scenario; None: it is not submitted yet."""
+        """The run by its index in the scenario; None: it is not submitted yet."""
         return self.server.saved.get(_id(place % len(self.scenario.plans)))
 
     def agent_of(self, place: int) -> Agent | None:
-        """That of the run's newest machine which is up."""
+        """That of the run's newest machine that is up."""
         run_id = _id(place % len(self.scenario.plans))
         mine = [one for one in self.agents.values() if one.machine.run == run_id and one.alive and not one.machine.off]
         return mine[-1] if mine else None
@@ -119,7 +119,7 @@ class World:
                 self._open_and_close(place.name, place.open)
 
     def _open_and_close(self, place: str, spans: tuple[tuple[float, float], ...]) -> None:
-        """Closed but for these spans."""
+        """Closed except for these spans."""
         if not spans or spans[0][0] > 0:
             self.cloud.close(place)
         for begin, end in spans:
@@ -135,7 +135,7 @@ class World:
             if agent.alive and not agent.machine.off and offer and offer.place == place:
                 agent.warn(self.scenario.notice_s)
 
-    def _submit(self, number: int, plan: Plan) -> None:
+    def _submit(self, number: int, plan: RunPlan) -> None:
         run = Run(
             id=_id(number),
             name=f"{plan.job.name}-{number + 1}",
@@ -146,11 +146,11 @@ class World:
             submitted_at=self.server.now,
             budget=plan.job.budget,
         )
-        self.shelves[run.id] = Shelf()
+        self.shelves[run.id] = WorldShelf()
         self.server.add(run)
         self.stirred()
 
-    def _boot(self, machine: Machine) -> None:
+    def _boot(self, machine: WorldMachine) -> None:
         plan = self.scenario.plans[int(machine.run, 16)]
         if machine.incarnation > 1 and machine.key in self.agents:
             return self._resume(machine, Agent(self, machine, plan, self.shelves[machine.run]), self.timeline.now)
@@ -160,21 +160,21 @@ class World:
         self.leases.begin(machine)
         return agent.begin()
 
-    def _resume(self, machine: Machine, agent: Agent, booted_at: float) -> None:
-        """It was evicted, and its provider made it again. What its agent said before stands until this one resumes."""
+    def _resume(self, machine: WorldMachine, agent: Agent, booted_at: float) -> None:
+        """It was evicted, and its provider restored it. The reports of its agent stay until this one resumes."""
         before, number = self.agents[machine.key], machine.incarnation
         if machine.off or machine.releasing or machine.incarnation != number:
             return None
         if agent.shelf.full and self.timeline.now - booted_at < self.scenario.idle_s:
             return self.timeline.after(5.0, lambda: self._resume(machine, agent, booted_at))
-        why = "its store cannot be read" if agent.shelf.full else agent.continue_from(before)
+        why = "its store is unreadable" if agent.shelf.full else agent.continue_from(before)
         if why:
             self.note(f"{machine.key} was restored, and removes itself: {why}")
             return self.cloud.release(machine.key)
         self.agents[machine.key] = agent
         return self.leases.begin(machine)
 
-    def _die(self, machine: Machine) -> None:
+    def _die(self, machine: WorldMachine) -> None:
         if agent := self.agents.get(machine.key):
             agent.die()
 
@@ -189,7 +189,7 @@ class World:
             usd *= 4
             with suppress(BudgetTooSmall):
                 decision = set_budget(run, usd, self.server.now)
-        self.note(f"somebody allows {run.name} ${usd}")
+        self.note(f"a user allows {run.name} ${usd}")
         return decision
 
 

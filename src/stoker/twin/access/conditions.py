@@ -1,7 +1,7 @@
-"""Conditions of role assignments, in Azure's own language, as far as they say which role may be given to whom.
+"""Conditions of role assignments, in Azure's own language, limited to which role may be assigned to whom.
 
-Understood: `ActionMatches{'…'}`, `@Request[…]` and `@Resource[…]` with the operators below, `AND`, `OR`, `!` and
-brackets. A condition that cannot be read never holds: what the twin does not understand it does not allow.
+Supported: `ActionMatches{'…'}`, `@Request[…]` and `@Resource[…]` with the operators below, `AND`, `OR`, `!` and
+brackets. A condition that cannot be parsed is never met: the twin does not allow what it does not understand.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _ANY, _NONE = "ForAnyOfAnyValues", "ForAnyOfAllValues"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a condition can ask: the action, what the request says, and what is there already. Names as in Azure:
+class ConditionFacts:
+    """What a condition can refer to: the action, the request, and existing resources. Names as in Azure:
     `RoleDefinitionId`, `PrincipalId`, `PrincipalType`."""
 
     action: str
@@ -29,17 +29,17 @@ class Facts:
     resource: Mapping[str, str] = field(default_factory=dict)
 
 
-def holds(condition: str, facts: Facts) -> bool:
+def holds(condition: str, facts: ConditionFacts) -> bool:
     try:
-        return _Reader(condition, facts).whole()
+        return _ConditionReader(condition, facts).whole()
     except ValueError:
         return False
 
 
-class _Reader:
-    """By recursive descent. Both sides of `AND` and `OR` are always read."""
+class _ConditionReader:
+    """By recursive descent. Both sides of `AND` and `OR` are always parsed."""
 
-    def __init__(self, text: str, facts: Facts) -> None:
+    def __init__(self, text: str, facts: ConditionFacts) -> None:
         self._tokens = _tokens(text)
         self._at = 0
         self._facts = facts
@@ -98,7 +98,7 @@ class _Reader:
 
     def _take(self) -> str:
         if not (token := self._peek()):
-            raise ValueError("it ends too early")
+            raise ValueError("unexpected end")
         self._at += 1
         return token
 
@@ -108,7 +108,7 @@ def _tokens(text: str) -> list[str]:
     while at < len(text.rstrip()):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise ValueError(f"cannot be read at {text[at : at + 20]!r}")
+            raise ValueError(f"syntax error at {text[at : at + 20]!r}")
         found.append(match[0].strip())
         at = match.end()
     return found

@@ -1,4 +1,4 @@
-"""Who may do what: roles, their actions, and the assignments that hold at a scope."""
+"""Who may do what: roles, their actions, and the assignments that apply at a scope."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from stoker.twin.access import conditions
 from stoker.twin.refusal import Refused
-from stoker.twin.state import Cloud
+from stoker.twin.state import CloudState
 
 ASSIGNMENTS = "Microsoft.Authorization/roleAssignments"
 DEFINITIONS = "Microsoft.Authorization/roleDefinitions"
 
-# Azure's own ids of its built-in roles.
+# The ids of Azure's built-in roles.
 BUILT_IN: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "8e3af657-a8ff-443c-a75c-2fe8c4bcb635": ("Owner", ("*",), ()),
     "b24988ac-6180-42a0-ab88-20f7382dd24c": (
@@ -81,28 +81,28 @@ BLOB_ROLES = {  # and whether they write
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a role that is assigned to somebody allows, what it leaves out, and under which condition."""
+    """What an assigned role allows, what it excludes, and under which condition."""
 
     actions: tuple[str, ...]
     left_out: tuple[str, ...] = ()
     condition: str = ""
 
-    def allows(self, facts: conditions.Facts) -> bool:
+    def allows(self, facts: conditions.ConditionFacts) -> bool:
         if not _fits(facts.action, self.actions) or _fits(facts.action, self.left_out):
             return False
         return not self.condition or conditions.holds(self.condition, facts)
 
 
 def check(
-    cloud: Cloud, claims: Mapping[str, Any], action: str, scope: str, body: Mapping[str, Any] | None = None
+    cloud: CloudState, claims: Mapping[str, Any], action: str, scope: str, body: Mapping[str, Any] | None = None
 ) -> None:
-    """Refused where no role of the caller allows this action at this scope. `body` is what a condition looks at."""
+    """Refused where no role of the caller allows this action at this scope. `body` is what conditions refer to."""
     if not may(cloud, claims, action, scope, body):
         raise _refused(claims, action, scope)
 
 
-def check_links(cloud: Cloud, claims: Mapping[str, Any], kind: str, scope: str, body: Mapping[str, Any]) -> None:
-    """Whoever makes something also needs the right to use what it refers to, wherever that is."""
+def check_links(cloud: CloudState, claims: Mapping[str, Any], kind: str, scope: str, body: Mapping[str, Any]) -> None:
+    """Creating a resource also requires the right to use what it refers to, wherever that is."""
     for action, id in _links(kind, body):
         if not may(cloud, claims, action, id):
             raise Refused(
@@ -115,18 +115,20 @@ def check_links(cloud: Cloud, claims: Mapping[str, Any], kind: str, scope: str, 
 
 
 def may(
-    cloud: Cloud, claims: Mapping[str, Any], action: str, scope: str, body: Mapping[str, Any] | None = None
+    cloud: CloudState, claims: Mapping[str, Any], action: str, scope: str, body: Mapping[str, Any] | None = None
 ) -> bool:
     if claims["appid"] == cloud.admin:
         return True
     there = cloud.find(scope) if action.lower() == f"{ASSIGNMENTS}/delete".lower() else None
     given = body.get("properties", {}) if body else {}
-    facts = conditions.Facts(action, _attributes(cloud, given), _attributes(cloud, there.properties if there else {}))
+    facts = conditions.ConditionFacts(
+        action, _attributes(cloud, given), _attributes(cloud, there.properties if there else {})
+    )
     return any(role.allows(facts) for role in roles(cloud, claims["oid"], scope))
 
 
-def principal_type(cloud: Cloud, given: Mapping[str, Any]) -> str:
-    """What the request says, or what the directory knows: logins and machines are service principals."""
+def principal_type(cloud: CloudState, given: Mapping[str, Any]) -> str:
+    """From the request, or from the directory: logins and VM identities are service principals."""
     known = {one.object_id for one in cloud.principals.values()}
     machines = {
         found
@@ -138,7 +140,7 @@ def principal_type(cloud: Cloud, given: Mapping[str, Any]) -> str:
     return str(given.get("principalType") or ("ServicePrincipal" if known_here else "User"))
 
 
-def _attributes(cloud: Cloud, given: Mapping[str, Any]) -> dict[str, str]:
+def _attributes(cloud: CloudState, given: Mapping[str, Any]) -> dict[str, str]:
     """Of a role assignment, as conditions name them."""
     if not given.get("roleDefinitionId"):
         return {}
@@ -150,7 +152,7 @@ def _attributes(cloud: Cloud, given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _links(kind: str, body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a resource refers to, with the right that its maker needs there."""
+    """What a resource refers to, with the right that this requires."""
     properties = body.get("properties") or {}
     for identity in (body.get("identity") or {}).get("userAssignedIdentities") or ():
         yield "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", identity
@@ -185,8 +187,8 @@ def _refused(claims: Mapping[str, Any], action: str, scope: str) -> Refused:
     )
 
 
-def roles(cloud: Cloud, object_id: str, scope: str) -> list[Role]:
-    """Those that are assigned at this scope or above it, once word of them has spread."""
+def roles(cloud: CloudState, object_id: str, scope: str) -> list[Role]:
+    """Those assigned at this scope or above it, once they have taken effect."""
     found: list[Role] = []
     for assignment in cloud.all(ASSIGNMENTS):
         if assignment.created_at + cloud.weather.roles_spread_s > cloud.now:
@@ -200,8 +202,8 @@ def roles(cloud: Cloud, object_id: str, scope: str) -> list[Role]:
     return found
 
 
-def readers(cloud: Cloud, scope: str) -> dict[str, bool]:
-    """Who may read the blobs of a storage account, by object id, and whether they may write them."""
+def readers(cloud: CloudState, scope: str) -> dict[str, bool]:
+    """Who may read the blobs of a storage account, by object id, and whether they may write."""
     found: dict[str, bool] = {}
     for assignment in cloud.all(ASSIGNMENTS):
         above, role = assignment.target.scope.lower(), str(assignment.properties["roleDefinitionId"]).rsplit("/", 1)[-1]
@@ -211,7 +213,7 @@ def readers(cloud: Cloud, scope: str) -> dict[str, bool]:
     return found
 
 
-def _permissions(cloud: Cloud, definition: str) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+def _permissions(cloud: CloudState, definition: str) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     built_in = BUILT_IN.get(definition.rsplit("/", 1)[-1])
     if built_in:
         return [(built_in[1], built_in[2])]
@@ -225,6 +227,6 @@ def _fits(action: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(action.lower(), pattern.lower()) for pattern in patterns)
 
 
-def known(cloud: Cloud, definition: str) -> bool:
+def known(cloud: CloudState, definition: str) -> bool:
     name = definition.rsplit("/", 1)[-1].lower()
     return name in BUILT_IN or any(one.name.lower() == name for one in cloud.all(DEFINITIONS))

@@ -1,4 +1,4 @@
-"""Access tokens: signed claims in the form of a JWT, good until they expire."""
+"""Access tokens: signed claims in the form of a JWT, valid until they expire."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.twin.refusal import Refused
-from stoker.twin.state import Cloud
+from stoker.twin.state import CloudState
 
 LIFETIME_S = 3599
 
 
-def issue(cloud: Cloud, client_id: str, object_id: str, audience: str, unix_now: float) -> dict[str, Any]:
-    """The answer of a token endpoint."""
+def issue(cloud: CloudState, client_id: str, object_id: str, audience: str, unix_now: float) -> dict[str, Any]:
+    """The response of a token endpoint."""
     claims = {
         "aud": audience,
         "iss": f"https://sts.windows.net/{cloud.tenant}/",
@@ -39,8 +39,8 @@ def issue(cloud: Cloud, client_id: str, object_id: str, audience: str, unix_now:
     }
 
 
-def read(cloud: Cloud, authorization: str, unix_now: float) -> dict[str, Any]:
-    """The claims of a request's token. Refused, as Azure does, where it is missing, foreign or out of date."""
+def read(cloud: CloudState, authorization: str, unix_now: float) -> dict[str, Any]:
+    """The claims of a request's token. Refused, as in Azure, where it is missing, foreign or expired."""
     kind, _, token = authorization.partition(" ")
     if kind.lower() != "bearer" or not token:
         raise _unauthorized(
@@ -60,7 +60,7 @@ def read(cloud: Cloud, authorization: str, unix_now: float) -> dict[str, Any]:
     return claims
 
 
-def _unauthorized(cloud: Cloud, code: str, message: str) -> Refused:
+def _unauthorized(cloud: CloudState, code: str, message: str) -> Refused:
     login = f'Bearer authorization_uri="https://login.windows.net/{cloud.tenant}", error="invalid_token"'
     return Refused(401, code, message, headers={"WWW-Authenticate": login})
 
@@ -77,7 +77,7 @@ def _bytes(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-# Who is in the twin's directory: logins that were made, and the identities of machines and resources.
+# The twin's directory: created logins, and the identities of VMs and resources.
 
 _ASSIGNMENTS = "Microsoft.Authorization/roleAssignments"
 
@@ -87,10 +87,10 @@ class Person:
     object_id: str
     client_id: str
     name: str
-    since: float  # a new one is known everywhere only after a while
+    since: float  # a new one takes a while to be known everywhere
 
 
-def people(cloud: Cloud) -> list[Person]:
+def people(cloud: CloudState) -> list[Person]:
     found = [Person(one.object_id, one.client_id, one.name, float("-inf")) for one in cloud.principals.values()]
     for resource in cloud.resources.values():
         if resource.kind == _ASSIGNMENTS:

@@ -1,1 +1,2 @@
-"""Azure Resource Manager: one file per noun, each request a pure function from a cloud to the next and an answer."""
+"""Azure Resource Manager: one file per noun; each request is a pure function from a cloud to the next and a
+response."""

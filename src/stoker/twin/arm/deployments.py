@@ -1,4 +1,4 @@
-"""Template deployments: many resources by one request, in the order they need each other."""
+"""Template deployments: many resources with one request, in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from stoker.twin import ids
 from stoker.twin.access import rights
 from stoker.twin.arm import generic, groups
 from stoker.twin.arm.requests import bodies, versions
-from stoker.twin.arm.requests.ask import ROUTES, Answer, Ask, accepted, begin, needed, page, route
+from stoker.twin.arm.requests.ask import ROUTES, ArmAnswer, Ask, accepted, begin, needed, page, route
 from stoker.twin.arm.subscription import places, policies
 from stoker.twin.arm.template import Scope, evaluate
 from stoker.twin.refusal import Refused, conflict, deployment_failed
-from stoker.twin.state import Cloud, Resource
+from stoker.twin.state import CloudState, Resource
 from stoker.twin.time import weather
 
 DEPLOYMENTS = "Microsoft.Resources/deployments"
 
 
 @route("PUT", DEPLOYMENTS)
-def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """Asks for each part as its own PUT would, and ends when they have. The first refusal ends it as failed."""
+def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """Requests each part as its own PUT would, and ends when they have. The first refusal fails the deployment."""
     groups.require(cloud, ask)
     groups.refuse_deleting(cloud, ask)
     _refuse_active(cloud, ask)
@@ -50,8 +50,8 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     return cloud, accepted(ask, operation, deployment.answer(), status=201)
 
 
-def _refuse_active(cloud: Cloud, ask: Ask) -> None:
-    """One that is under way cannot be asked for again, not even with the same template."""
+def _refuse_active(cloud: CloudState, ask: Ask) -> None:
+    """A running deployment cannot be requested again, not even with the same template."""
     there = cloud.find(ask.id)
     if there and there.properties["provisioningState"] == "Running":
         raise conflict(
@@ -63,20 +63,20 @@ def _refuse_active(cloud: Cloud, ask: Ask) -> None:
 
 
 @route("POST", DEPLOYMENTS, "validate")
-def validate(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """Everything but the doing: what a part would be refused for is told here as well."""
+def validate(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """Everything except execution: reports also what a part would be refused for."""
     groups.require(cloud, ask)
     planned = _ordered(_resources(cloud, ask))
     _, refusal = _apply(cloud, ask, planned)
     if refusal:
         raise Refused(400, "InvalidTemplateDeployment", _SEE_INSIDE, details=[refusal.body()])
     properties = {"provisioningState": "Succeeded", "validatedResources": [{"id": _id(ask, one)} for one in planned]}
-    return cloud, Answer(200, {"id": ask.id, "name": ask.target.name, "type": DEPLOYMENTS, "properties": properties})
+    return cloud, ArmAnswer(200, {"id": ask.id, "name": ask.target.name, "type": DEPLOYMENTS, "properties": properties})
 
 
 @route("POST", DEPLOYMENTS, "whatIf")
-def what_if(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """What a deployment would make or change; refused as `validate` is."""
+def what_if(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """What a deployment would create or change; refused as `validate` is."""
     _, checked = validate(cloud, ask)
     ids_ = [str(one["id"]) for one in checked.body["properties"]["validatedResources"]]
     changes = [{"resourceId": id, "changeType": "Modify" if cloud.find(id) else "Create"} for id in ids_]
@@ -92,25 +92,25 @@ _SEE_INSIDE = (
 
 
 @route("GET", DEPLOYMENTS)
-def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     groups.require(cloud, ask)
     deployment = cloud.find(ask.id)
     if deployment is None:
         raise Refused(404, "DeploymentNotFound", f"Deployment '{ask.target.name}' could not be found.")
     errors = [one.error for one in cloud.operations.values() if one.about == deployment.id and one.error]
     body = deployment.having(error=errors[-1]).answer() if errors else deployment.answer()
-    return cloud, Answer(200, body)
+    return cloud, ArmAnswer(200, body)
 
 
 @route("GET", "Microsoft.Resources", "deployments")
-def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     groups.require(cloud, ask)
     return cloud, page(ask, [one.answer() for one in cloud.all(DEPLOYMENTS, ask.target.group)])
 
 
 @route("POST", DEPLOYMENTS, "cancel")
-def cancel(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """What has been asked for already is made all the same; nobody waits for it any more."""
+def cancel(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """Parts that were already requested are still created, but nothing waits for them."""
     groups.require(cloud, ask)
     there = cloud.find(ask.id)
     if there is None:
@@ -124,10 +124,10 @@ def cancel(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     ended = [one for one in cloud.operations.values() if one.open and (one.verb, one.about) == ("put", there.id)]
     for one in ended:
         cloud = cloud.put_operation(replace(one, status="Canceled", ended_at=ask.now))
-    return cloud.put(there.having(provisioningState="Canceled")), Answer(204)
+    return cloud.put(there.having(provisioningState="Canceled")), ArmAnswer(204)
 
 
-def _not_running(_cloud: Cloud, deployment: Resource) -> None:
+def _not_running(_cloud: CloudState, deployment: Resource) -> None:
     if deployment.properties["provisioningState"] == "Running":
         raise conflict(
             f"Unable to delete deployment '{deployment.name}': it is in the active state.", "DeploymentActive"
@@ -137,8 +137,8 @@ def _not_running(_cloud: Cloud, deployment: Resource) -> None:
 generic.deletable(DEPLOYMENTS, _not_running)
 
 
-def _resources(cloud: Cloud, ask: Ask) -> list[dict[str, Any]]:
-    """The template's resources with their names worked out. Their bodies wait until what they refer to exists."""
+def _resources(cloud: CloudState, ask: Ask) -> list[dict[str, Any]]:
+    """The template's resources with their names evaluated. Their bodies wait until what they refer to exists."""
     _check_template(needed(ask.body, "properties"))
     scope = _scope(cloud, ask)
     given = ask.body["properties"]["template"].get("resources", ())
@@ -150,7 +150,7 @@ def _resources(cloud: Cloud, ask: Ask) -> list[dict[str, Any]]:
 
 
 def _check_template(given: Mapping[str, Any]) -> None:
-    """Of the form that the schema of templates wants, before anything in it is worked out."""
+    """Checks the form that the template schema requires, before anything is evaluated."""
     template = needed(given, "template")
     if not isinstance(template, Mapping):
         raise _malformed("the template is not an object")
@@ -186,7 +186,7 @@ def _malformed(why: str) -> Refused:
     return Refused(400, "InvalidTemplate", f"Deployment template parse failed: {why}.")
 
 
-def _scope(cloud: Cloud, ask: Ask) -> Scope:
+def _scope(cloud: CloudState, ask: Ask) -> Scope:
     given = ask.body["properties"]
     declared = given["template"].get("parameters") or {}
     values = {name: one.get("value") for name, one in (given.get("parameters") or {}).items()}
@@ -213,7 +213,7 @@ def _scope(cloud: Cloud, ask: Ask) -> Scope:
 
 
 def _ordered(resources: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each behind what it depends on."""
+    """Each after its dependencies."""
     done: list[dict[str, Any]] = []
     waiting = list(resources)
     while waiting:
@@ -233,7 +233,7 @@ def _meant(word: str, resource: Mapping[str, Any]) -> bool:
     return word == name or word.endswith(f"{kind}/{name}")
 
 
-def _apply(cloud: Cloud, ask: Ask, planned: list[dict[str, Any]]) -> tuple[Cloud, Refused | None]:
+def _apply(cloud: CloudState, ask: Ask, planned: list[dict[str, Any]]) -> tuple[CloudState, Refused | None]:
     for one in planned:
         id = _id(ask, one)
         kept = {key: one[key] for key in _BODY if key in one}
@@ -243,7 +243,7 @@ def _apply(cloud: Cloud, ask: Ask, planned: list[dict[str, Any]]) -> tuple[Cloud
         if handler is None:
             return cloud, Refused(400, "InvalidTemplate", f"The twin has no resource type '{one['type']}'.")
         fault, left = weather.take(cloud.faults, ("refuse",), "PUT", part.path)
-        if fault:  # ordered by hand: as a policy of the subscription refuses a part
+        if fault:  # ordered by a test: as a policy of the subscription refuses a part
             return replace(cloud, faults=left), Refused(fault.status, fault.code, fault.message)
         try:
             bodies.check_outline(part)
@@ -258,8 +258,8 @@ def _apply(cloud: Cloud, ask: Ask, planned: list[dict[str, Any]]) -> tuple[Cloud
     return cloud, None
 
 
-def _check_rights(cloud: Cloud, part: Ask) -> None:
-    """A deployment may do what its maker may: each part is asked for in their name, and so is what it refers to."""
+def _check_rights(cloud: CloudState, part: Ask) -> None:
+    """A deployment has the rights of its creator: each part is requested in their name, and so is what it refers to."""
     rights.check(cloud, part.claims, f"{part.target.kind}/write", part.id, part.body)
     rights.check_links(cloud, part.claims, part.target.kind, part.id, part.body)
 
@@ -271,18 +271,18 @@ def _id(ask: Ask, resource: Mapping[str, Any]) -> str:
     names = str(resource["name"]).split("/")
     scope = str(resource.get("scope") or "")
     if scope:
-        return ids.Target(str(resource["type"]), tuple(names), scope=scope).id
+        return ids.ResourceTarget(str(resource["type"]), tuple(names), scope=scope).id
     return ids.resource_id(ask.target.subscription, ask.target.group, str(resource["type"]), *names)
 
 
 def _visible(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Secure parameters are not told again."""
+    """Secure parameters are never returned."""
     declared = given["template"].get("parameters") or {}
     open_ = {name for name, one in declared.items() if not str(one.get("type", "")).lower().startswith("secure")}
     return {name: one for name, one in (given.get("parameters") or {}).items() if name in open_}
 
 
-def _with_outputs(cloud: Cloud, ask: Ask, deployment: Resource) -> Resource:
+def _with_outputs(cloud: CloudState, ask: Ask, deployment: Resource) -> Resource:
     declared = ask.body["properties"]["template"].get("outputs") or {}
     try:
         scope = _scope(cloud, ask)

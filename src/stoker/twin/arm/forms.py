@@ -1,4 +1,4 @@
-"""Fields that Azure knows, and of which kind each is: what it does not know it refuses instead of passing it over."""
+"""The fields that Azure knows, with their types: unknown ones are refused instead of ignored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILE = Path(__file__).with_name("forms.json")  # written by `python -m stoker.tw
 
 
 def check(kind: str, body: Mapping[str, Any]) -> None:
-    """Refuses the first field that does not belong there. Kinds whose form is not known are taken as they are."""
+    """Refuses the first unknown field. Kinds without a known form are accepted unchecked."""
     told = _told()
     root = {name.lower(): form for name, form in told["kinds"].items()}.get(kind.lower())
     if root:

@@ -1,4 +1,4 @@
-"""What all resources have in common: being read, listed, tagged and deleted."""
+"""What all resources have in common: read, list, tag and delete."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 from stoker.twin import ids
 from stoker.twin.arm import groups
 from stoker.twin.arm.requests import bodies
-from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, page, route, shown, tagged
+from stoker.twin.arm.requests.ask import ArmAnswer, Ask, accepted, begin, page, route, shown, tagged
 from stoker.twin.refusal import Refused, invalid, not_found, unreadable
-from stoker.twin.state import Cloud, Resource
+from stoker.twin.state import CloudState, Resource
 
 _DELETE_S = 0.2
-Check = Callable[[Cloud, Resource], None]
+Check = Callable[[CloudState, Resource], None]
 
 
 def readable(kind: str) -> None:
-    """Registers reading one, and listing those of a group or of the subscription."""
+    """Registers GET of one, and lists of a group or of the subscription."""
     namespace, name = kind.split("/")
 
-    def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-        return cloud, Answer(200, require(cloud, ask).answer())
+    def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+        return cloud, ArmAnswer(200, require(cloud, ask).answer())
 
-    def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
         if ask.target.group:
             groups.require(cloud, ask)
         return cloud, page(ask, shown(cloud.all(kind, ask.target.group)))
@@ -36,25 +36,25 @@ def readable(kind: str) -> None:
 def taggable(kind: str) -> None:
     """Registers the PATCH that changes tags and nothing else."""
 
-    def patch(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    def patch(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
         resource = require(cloud, ask)
         resource = replace(resource, body={**resource.body, "tags": dict(ask.body.get("tags") or {})})
-        return cloud.put(resource), Answer(200, resource.answer())
+        return cloud.put(resource), ArmAnswer(200, resource.answer())
 
     route("PATCH", kind)(patch)
 
 
-def anything_goes(_cloud: Cloud, _resource: Resource) -> None:
-    """What nobody else can depend on may be deleted at any time."""
+def anything_goes(_cloud: CloudState, _resource: Resource) -> None:
+    """Nothing else can depend on it, so it may be deleted at any time."""
 
 
 def deletable(kind: str, check: Check = anything_goes, verb: str = "delete") -> None:
     """Registers deletion, which `check` may refuse."""
 
-    def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    def delete(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
         resource = cloud.find(ask.id)
         if resource is None:
-            return cloud, Answer(204)
+            return cloud, ArmAnswer(204)
         check(cloud, resource)
         cloud, operation = begin(cloud, ask, verb, _DELETE_S)
         return cloud, accepted(ask, operation)
@@ -62,7 +62,7 @@ def deletable(kind: str, check: Check = anything_goes, verb: str = "delete") -> 
     route("DELETE", kind)(delete)
 
 
-def require(cloud: Cloud, ask: Ask) -> Resource:
+def require(cloud: CloudState, ask: Ask) -> Resource:
     if ask.target.group:
         groups.require(cloud, ask)
     resource = cloud.find(ask.id)
@@ -71,8 +71,8 @@ def require(cloud: Cloud, ask: Ask) -> Resource:
     return resource
 
 
-def store(cloud: Cloud, ask: Ask, properties: Mapping[str, Any], **more: Any) -> tuple[Cloud, Answer]:
-    """Keeps what a PUT asked for. The same again gives the same."""
+def store(cloud: CloudState, ask: Ask, properties: Mapping[str, Any], **more: Any) -> tuple[CloudState, ArmAnswer]:
+    """Stores the requested resource. Repeating it changes nothing."""
     groups.require(cloud, ask)
     groups.refuse_deleting(cloud, ask)
     region = groups.region_of(cloud, ask)
@@ -86,7 +86,7 @@ def store(cloud: Cloud, ask: Ask, properties: Mapping[str, Any], **more: Any) ->
         )
     body = {**groups.top(ask, region), **more, "properties": {**properties, "provisioningState": "Succeeded"}}
     resource = Resource(there.id if there else ask.id, body, there.created_at if there else ask.now)
-    return cloud.put(resource), Answer(200 if there else 201, resource.answer())
+    return cloud.put(resource), ArmAnswer(200 if there else 201, resource.answer())
 
 
 _UNLISTED = (
@@ -98,28 +98,28 @@ _UNLISTED = (
 
 
 def _no_parts(resource: Resource) -> bool:
-    """Lists of resources show neither groups nor what is attached to others, but parts such as extensions they do."""
+    """Resource lists omit groups and attached resources, but include parts such as extensions."""
     return resource.kind != ids.GROUPS and not resource.kind.startswith(_UNLISTED)
 
 
 @route("GET", ids.SUBSCRIPTIONS, "resources")
-def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     return cloud, _listed(cloud, ask, [one for one in cloud.resources.values() if _no_parts(one)])
 
 
 @route("GET", ids.GROUPS, "resources")
-def list_group(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def list_group(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     group = groups.require(cloud, ask)
     return cloud, _listed(cloud, ask, [one for one in cloud.below(group.id) if _no_parts(one)])
 
 
-def _listed(_cloud: Cloud, ask: Ask, found: list[Resource]) -> Answer:
+def _listed(_cloud: CloudState, ask: Ask, found: list[Resource]) -> ArmAnswer:
     expand = {word.strip() for word in ask.query.get("$expand", "").split(",")}
     return page(ask, [_short(one, ask, expand) for one in tagged(found, ask.query.get("$filter", ""))])
 
 
 def _short(resource: Resource, ask: Ask, expand: set[str]) -> dict[str, Any]:
-    """Lists across kinds leave the properties out."""
+    """Lists across kinds omit the properties."""
     answer = {key: value for key, value in resource.answer().items() if key != "properties"}
     if "createdTime" in expand:
         answer["createdTime"] = ask.stamp(resource.created_at)
@@ -132,17 +132,17 @@ _TAGS = "Microsoft.Resources/tags"
 
 
 @route("GET", _TAGS)
-def get_tags(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def get_tags(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     return cloud, _tags_of(ask, _scope(cloud, ask))
 
 
 @route("PUT", _TAGS)
-def put_tags(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put_tags(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     return _retag(cloud, ask, _asked_tags(ask))
 
 
 @route("PATCH", _TAGS)
-def patch_tags(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def patch_tags(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     """Lets a client change one tag without knowing the others."""
     given = _asked_tags(ask)
     there = dict(_scope(cloud, ask).body.get("tags") or {})
@@ -163,20 +163,20 @@ def _asked_tags(ask: Ask) -> dict[str, str]:
     return dict(given)
 
 
-def _retag(cloud: Cloud, ask: Ask, tags: dict[str, str]) -> tuple[Cloud, Answer]:
+def _retag(cloud: CloudState, ask: Ask, tags: dict[str, str]) -> tuple[CloudState, ArmAnswer]:
     bodies.check_tags(tags)
     resource = _scope(cloud, ask)
     resource = replace(resource, body={**resource.body, "tags": tags})
     return cloud.put(resource), _tags_of(ask, resource)
 
 
-def _scope(cloud: Cloud, ask: Ask) -> Resource:
+def _scope(cloud: CloudState, ask: Ask) -> Resource:
     resource = cloud.find(ask.target.scope)
     if resource is None:
         raise not_found(ids.read(ask.target.scope).kind, ids.read(ask.target.scope).name, ask.target.group)
     return resource
 
 
-def _tags_of(ask: Ask, resource: Resource) -> Answer:
+def _tags_of(ask: Ask, resource: Resource) -> ArmAnswer:
     properties = {"tags": dict(resource.body.get("tags") or {})}
-    return Answer(200, {"id": ask.id, "name": "default", "type": _TAGS, "properties": properties})
+    return ArmAnswer(200, {"id": ask.id, "name": "default", "type": _TAGS, "properties": properties})

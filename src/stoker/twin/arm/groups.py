@@ -6,17 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.twin import ids
-from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, needed, page, route, shown, tagged
+from stoker.twin.arm.requests.ask import ArmAnswer, Ask, accepted, begin, needed, page, route, shown, tagged
 from stoker.twin.market import catalog
 from stoker.twin.refusal import conflict, group_not_found, invalid
-from stoker.twin.state import Cloud, Operation, Resource
+from stoker.twin.state import CloudState, Operation, Resource
 from stoker.twin.time import power
 
 _DELETE_S = 2.0
 
 
 @route("PUT", ids.GROUPS)
-def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     there = cloud.find(ask.id)
     region = catalog.region_named(str(needed(ask.body, "location")))
     if region is None:
@@ -36,35 +36,35 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     if ask.body.get("managedBy"):
         group = replace(group, body={**group.body, "managedBy": ask.body["managedBy"]})
     group = group.having(provisioningState="Succeeded")
-    return cloud.put(group), Answer(200 if there else 201, group.answer())
+    return cloud.put(group), ArmAnswer(200 if there else 201, group.answer())
 
 
 @route("PATCH", ids.GROUPS)
-def patch(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def patch(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     group = require(cloud, ask)
     if "tags" in ask.body:
         group = replace(group, body={**group.body, "tags": dict(ask.body["tags"] or {})})
-    return cloud.put(group), Answer(200, group.answer())
+    return cloud.put(group), ArmAnswer(200, group.answer())
 
 
 @route("GET", ids.GROUPS)
-def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    return cloud, Answer(200, require(cloud, ask).answer())
+def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    return cloud, ArmAnswer(200, require(cloud, ask).answer())
 
 
 @route("HEAD", ids.GROUPS)
-def exists(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    return cloud, Answer(204 if cloud.find(ask.id) else 404)
+def exists(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    return cloud, ArmAnswer(204 if cloud.find(ask.id) else 404)
 
 
 @route("GET", ids.SUBSCRIPTIONS, "resourcegroups")
-def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     return cloud, page(ask, shown(tagged(cloud.all(ids.GROUPS), ask.query.get("$filter", ""))))
 
 
 @route("DELETE", ids.GROUPS)
-def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """Machines are switched off at once; all is gone when the operation ends. Twice is one deletion."""
+def delete(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """VMs are powered off at once; everything is gone when the operation ends. Repeating it is one deletion."""
     group = require(cloud, ask)
     _check_forced(ask.query.get("forceDeletionTypes", ""))
     under_way = [
@@ -86,22 +86,22 @@ def _check_forced(text: str) -> None:
             raise invalid(f"The resource type '{kind}' cannot be deleted by force.", "InvalidForceDeletionTypes")
 
 
-def _accepted(ask: Ask, operation: Operation) -> Answer:
-    """Groups have no status of their operations: only the place where the result will be."""
+def _accepted(ask: Ask, operation: Operation) -> ArmAnswer:
+    """Groups have no operation status: only the URL of the result."""
     answer = accepted(ask, operation)
     headers = {name: value for name, value in answer.headers.items() if name != "Azure-AsyncOperation"}
     return replace(answer, headers=headers)
 
 
-def require(cloud: Cloud, ask: Ask) -> Resource:
+def require(cloud: CloudState, ask: Ask) -> Resource:
     group = cloud.find(ids.group_id(ask.target.subscription, ask.target.group))
     if group is None:
         raise group_not_found(ask.target.group)
     return group
 
 
-def refuse_deleting(cloud: Cloud, ask: Ask) -> None:
-    """Nothing can be made in a group that is going away."""
+def refuse_deleting(cloud: CloudState, ask: Ask) -> None:
+    """Nothing can be created in a group that is being deleted."""
     group = cloud.find(ids.group_id(ask.target.subscription, ask.target.group))
     if group and group.properties.get("provisioningState") == "Deleting":
         raise conflict(
@@ -110,8 +110,8 @@ def refuse_deleting(cloud: Cloud, ask: Ask) -> None:
         )
 
 
-def region_of(cloud: Cloud, ask: Ask) -> str:
-    """Where the body wants to be: a known region, or the group's own."""
+def region_of(cloud: CloudState, ask: Ask) -> str:
+    """The location in the body: a known region, or the group's own."""
     wanted = str(ask.body.get("location") or require(cloud, ask).region)
     region = catalog.region_named(wanted)
     if region is None:
@@ -123,6 +123,6 @@ def region_of(cloud: Cloud, ask: Ask) -> str:
 
 
 def top(ask: Ask, region: str) -> dict[str, Any]:
-    """What every body has beside its properties."""
+    """What every body has besides its properties."""
     kept = {key: ask.body[key] for key in ("tags", "sku", "zones", "kind", "identity", "plan") if ask.body.get(key)}
     return {"location": region, **kept}

@@ -10,24 +10,24 @@ from urllib.parse import urlsplit
 
 from stoker.twin import ids
 from stoker.twin.arm import generic, groups, networkrules
-from stoker.twin.arm.requests.ask import Answer, Ask, needed, page, route
-from stoker.twin.market import prices
+from stoker.twin.arm.requests.ask import ArmAnswer, Ask, needed, page, route
+from stoker.twin.market import addresses, prices
+from stoker.twin.market.addresses import ADDRESSES
 from stoker.twin.refusal import Refused, invalid, not_found, parent_not_found
-from stoker.twin.state import Charge, Cloud, Resource
+from stoker.twin.state import Charge, CloudState, Resource
 
 NETWORKS = "Microsoft.Network/virtualNetworks"
 RULES = "Microsoft.Network/networkSecurityGroups"
-ADDRESSES = "Microsoft.Network/publicIPAddresses"
 NICS = "Microsoft.Network/networkInterfaces"
 
-# Of the host's own loopback, so that they can be connected to. Each twin on a host has its own part, by its port.
+# On the host's own loopback, so that they can be connected to. Each twin on a host has its own range, by its port.
 _PUBLIC = int(ipaddress.ip_address("127.64.0.0"))
 _PER_TWIN = 64
-_FIRST_HOST = 4  # Azure keeps the first four of each subnet
+_FIRST_HOST = 4  # Azure reserves the first four of each subnet
 
 
 @route("PUT", NETWORKS)
-def put_network(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put_network(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     given = ask.body.get("properties", {})
     subnets = [_part(ask, "subnets", one) for one in given.get("subnets", ())]
     networkrules.check_subnets(needed(given, "addressSpace", "addressPrefixes"), subnets)
@@ -35,7 +35,7 @@ def put_network(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 
 
 @route("PUT", RULES)
-def put_rules(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put_rules(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     given = ask.body.get("properties", {})
     rules = [_part(ask, "securityRules", one) for one in given.get("securityRules", ())]
     networkrules.check_rules(rules)
@@ -43,16 +43,16 @@ def put_rules(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 
 
 def _part(ask: Ask, word: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A subnet or rule: part of its parent's body, with an id of its own."""
+    """A subnet or rule: part of its parent's body, with its own id."""
     properties = {**given.get("properties", {}), "provisioningState": "Succeeded"}
     id = f"{ask.id}/{word}/{needed(given, 'name')}"
     return {"id": id, "name": given["name"], "type": f"{ask.target.kind}/{word}", "properties": properties}
 
 
 def _parts(kind: str, word: str) -> None:
-    """Registers what can be done to the parts of one parent, each by its name."""
+    """Registers the requests for the parts of one parent, each by name."""
 
-    def parent(cloud: Cloud, ask: Ask) -> Resource:
+    def parent(cloud: CloudState, ask: Ask) -> Resource:
         there = cloud.find(ask.target.parent.id if not ask.target.tail else ask.id)
         if there is None:
             raise parent_not_found(ask.target.parent.name)
@@ -61,7 +61,7 @@ def _parts(kind: str, word: str) -> None:
     def names(resource: Resource) -> dict[str, Any]:
         return {str(one["name"]).lower(): one for one in resource.properties.get(word, ())}
 
-    def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
         owner = parent(cloud, ask)
         known = names(owner)
         part = _part(ask.at(owner.id, {}), word, {**ask.body, "name": ask.target.name})
@@ -71,23 +71,23 @@ def _parts(kind: str, word: str) -> None:
         else:
             networkrules.check_subnets(owner.properties["addressSpace"]["addressPrefixes"], list(changed.values()))
         status = 200 if ask.target.name.lower() in known else 201
-        return cloud.put(owner.having(**{word: list(changed.values())})), Answer(status, part)
+        return cloud.put(owner.having(**{word: list(changed.values())})), ArmAnswer(status, part)
 
-    def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
         part = names(parent(cloud, ask)).get(ask.target.name.lower())
         if part is None:
             raise Refused(404, "NotFound", f"Resource {ask.id} not found.")
-        return cloud, Answer(200, part)
+        return cloud, ArmAnswer(200, part)
 
-    def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
         return cloud, page(ask, list(parent(cloud, ask).properties.get(word, ())))
 
-    def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    def delete(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
         owner = parent(cloud, ask)
         left = {key: one for key, one in names(owner).items() if key != ask.target.name.lower()}
         if word == "subnets" and _in_subnet(cloud, ask.id):
             raise _in_use("InUseSubnetCannotBeDeleted", "Subnet", ask.target.name, _in_subnet(cloud, ask.id))
-        return cloud.put(owner.having(**{word: list(left.values())})), Answer(200)
+        return cloud.put(owner.having(**{word: list(left.values())})), ArmAnswer(200)
 
     for method, handler in (("PUT", put), ("GET", get), ("DELETE", delete)):
         route(method, f"{kind}/{word}")(handler)
@@ -95,9 +95,11 @@ def _parts(kind: str, word: str) -> None:
 
 
 @route("PUT", ADDRESSES)
-def put_address(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put_address(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     there = cloud.find(ask.id)
     given = {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", **ask.body.get("properties", {})}
+    if there is None:
+        addresses.check(cloud, groups.region_of(cloud, ask), {**ask.body, "properties": given})
     taken = {one.properties.get("ipAddress") for one in cloud.all(ADDRESSES)}
     address = there.properties["ipAddress"] if there else next(one for one in _public(ask) if one not in taken)
     kept = (
@@ -116,7 +118,7 @@ def _public(ask: Ask) -> Iterator[str]:
 
 
 @route("PUT", NICS)
-def put_nic(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put_nic(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     there = cloud.find(ask.id)
     given = ask.body.get("properties", {})
     region = groups.region_of(cloud, ask)
@@ -144,7 +146,7 @@ def put_nic(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     return cloud, answer
 
 
-def _configuration(cloud: Cloud, ask: Ask, given: Mapping[str, Any], there: Resource | None) -> dict[str, Any]:
+def _configuration(cloud: CloudState, ask: Ask, given: Mapping[str, Any], there: Resource | None) -> dict[str, Any]:
     properties = given.get("properties", {})
     subnet = str(needed(properties, "subnet", "id"))
     region = groups.region_of(cloud, ask)
@@ -169,13 +171,13 @@ def _configuration(cloud: Cloud, ask: Ask, given: Mapping[str, Any], there: Reso
     }
 
 
-def _same_region(cloud: Cloud, id: str, region: str) -> None:
+def _same_region(cloud: CloudState, id: str, region: str) -> None:
     found = cloud.find(id)
     if found is None or found.region != region:
         raise _reference(id)
 
 
-def subnet(cloud: Cloud, id: str) -> Mapping[str, Any]:
+def subnet(cloud: CloudState, id: str) -> Mapping[str, Any]:
     """Its properties."""
     network = cloud.find(id.rsplit("/subnets/", 1)[0])
     for part in network.properties.get("subnets", ()) if network else ():
@@ -185,13 +187,13 @@ def subnet(cloud: Cloud, id: str) -> Mapping[str, Any]:
     raise _reference(id)
 
 
-def prefix_of(cloud: Cloud, id: str) -> str:
+def prefix_of(cloud: CloudState, id: str) -> str:
     found = subnet(cloud, id)
     prefixes = found.get("addressPrefixes") or [found.get("addressPrefix")]
     return str(prefixes[0])
 
 
-def _free(cloud: Cloud, subnet: str, prefix: str) -> str:
+def _free(cloud: CloudState, subnet: str, prefix: str) -> str:
     taken = {one["properties"].get("privateIPAddress") for one in _in_subnet(cloud, subnet)}
     for address in list(ipaddress.ip_network(prefix).hosts())[_FIRST_HOST - 1 :]:
         if str(address) not in taken:
@@ -199,7 +201,7 @@ def _free(cloud: Cloud, subnet: str, prefix: str) -> str:
     raise Refused(400, "SubnetIsFull", f"Subnet {subnet.rsplit('/', 1)[-1]} with address prefix {prefix} is full.")
 
 
-def _in_subnet(cloud: Cloud, subnet: str) -> list[dict[str, Any]]:
+def _in_subnet(cloud: CloudState, subnet: str) -> list[dict[str, Any]]:
     return [
         configuration
         for nic in cloud.all(NICS)
@@ -221,13 +223,13 @@ def _in_use(code: str, title: str, name: str, by: list[Any]) -> Refused:
     return invalid(f"{title} {name} is in use by {users} and cannot be deleted.", code)
 
 
-def _network_free(cloud: Cloud, network: Resource) -> None:
+def _network_free(cloud: CloudState, network: Resource) -> None:
     for subnet in network.properties.get("subnets", ()):
         if used := _in_subnet(cloud, subnet["id"]):
             raise _in_use("InUseSubnetCannotBeDeleted", "Subnet", subnet["name"], used)
 
 
-def _rules_free(cloud: Cloud, rules: Resource) -> None:
+def _rules_free(cloud: CloudState, rules: Resource) -> None:
     users = [
         nic
         for nic in cloud.all(NICS)
@@ -237,12 +239,12 @@ def _rules_free(cloud: Cloud, rules: Resource) -> None:
         raise _in_use("InUseNetworkSecurityGroupCannotBeDeleted", "Network security group", rules.id, users)
 
 
-def _address_free(_cloud: Cloud, address: Resource) -> None:
+def _address_free(_cloud: CloudState, address: Resource) -> None:
     if user := address.properties.get("ipConfiguration"):
         raise _in_use("PublicIPAddressCannotBeDeleted", "Public IP address", address.id, [user])
 
 
-def _nic_free(_cloud: Cloud, nic: Resource) -> None:
+def _nic_free(_cloud: CloudState, nic: Resource) -> None:
     if user := nic.properties.get("virtualMachine"):
         message = (
             f"Network Interface {nic.id} is used by existing resource {user['id']}. In order to delete the network "
@@ -263,7 +265,7 @@ _parts(NETWORKS, "subnets")
 _parts(RULES, "securityRules")
 
 
-def network_of(cloud: Cloud, nic: Resource) -> str:
+def network_of(cloud: CloudState, nic: Resource) -> str:
     """The id of the virtual network an interface is in."""
     subnet = str(nic.properties["ipConfigurations"][0]["properties"]["subnet"]["id"])
     network = cloud.find(subnet.rsplit("/subnets/", 1)[0])

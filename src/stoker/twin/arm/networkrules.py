@@ -1,4 +1,4 @@
-"""What networks and their rules have to be: prefixes inside each other, and a priority of its own for every rule."""
+"""Rules for networks: prefixes inside each other, and a unique priority for every security rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RULE_WORDS = {
 
 
 def check_subnets(space: Sequence[Any], subnets: Sequence[Mapping[str, Any]]) -> None:
-    """Each inside the network, and none over another."""
+    """Each inside the network, and no overlaps."""
     spaces = [_prefix(one) for one in space]
     seen: list[tuple[str, Prefix]] = []
     for subnet in subnets:
@@ -42,7 +42,7 @@ def check_subnets(space: Sequence[Any], subnets: Sequence[Mapping[str, Any]]) ->
 
 
 def check_rules(rules: Sequence[Mapping[str, Any]]) -> None:
-    """Each of its own priority, from 100 to 4096, in each direction."""
+    """Each with a unique priority from 100 to 4096 per direction."""
     taken: dict[tuple[int, str], str] = {}
     for rule in rules:
         name, has = str(rule["name"]), rule["properties"]

@@ -1,6 +1,6 @@
-"""Writes the forms of bodies anew, from the models of Azure's own SDKs: python -m stoker.twin.arm.readforms [FILE]
+"""Rewrites the forms of bodies from the models of Azure's own SDKs: python -m stoker.twin.arm.readforms [FILE]
 
-A form is what each field of an object may be. Only names and kinds: which words an enum has, Azure changes.
+A form says what each field of an object may be. Only names and types: Azure changes the values of enums.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _MODELS = {
     "Microsoft.Compute/virtualMachineScaleSets": ("azure.mgmt.compute", "VirtualMachineScaleSet"),
     "Microsoft.Compute/virtualMachines/extensions": ("azure.mgmt.compute", "VirtualMachineExtension"),
     "Microsoft.Compute/disks": ("azure.mgmt.compute", "Disk"),
+    "Microsoft.Compute/proximityPlacementGroups": ("azure.mgmt.compute", "ProximityPlacementGroup"),
     "Microsoft.Network/virtualNetworks": ("azure.mgmt.network", "VirtualNetwork"),
     "Microsoft.Network/virtualNetworks/subnets": ("azure.mgmt.network", "Subnet"),
     "Microsoft.Network/networkSecurityGroups": ("azure.mgmt.network", "NetworkSecurityGroup"),
@@ -43,7 +44,7 @@ def read() -> dict[str, Any]:
 
 
 def _form(model: Any, forms: dict[str, Any]) -> str:
-    """The name under which the form of this model is, with all that it needs."""
+    """The name of this model's form, which is added with all that it needs."""
     name = f"{model.__module__.split('.')[2]}.{model.__name__}"
     if name not in forms:
         forms[name] = {}

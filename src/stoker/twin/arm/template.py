@@ -1,4 +1,4 @@
-"""Expressions in deployment templates: `[concat(parameters('name'), 'Subnet')]` and what they come to."""
+"""Expressions in deployment templates, such as `[concat(parameters('name'), 'Subnet')]`, and their evaluation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOKEN = re.compile(r"\s*('(?:[^']|'')*'|-?\d+(?:\.\d+)?|[A-Za-z_][\w]*|[()\[\].
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What expressions can refer to. `reference` gives a resource by its id or name, as its own GET would."""
+    """What expressions can refer to. `reference` returns a resource by its id or name, as its own GET would."""
 
     parameters: Mapping[str, Any]
     variables: Mapping[str, Any]
@@ -30,7 +30,7 @@ class Scope:
 
 
 def evaluate(value: Any, scope: Scope) -> Any:
-    """The value with every expression in it worked out, at any depth."""
+    """The value with every expression in it evaluated, at any depth."""
     if isinstance(value, Mapping):
         return {key: evaluate(one, scope) for key, one in value.items()}
     if isinstance(value, list):
@@ -56,7 +56,7 @@ class _Expression:
     def value(self) -> Any:
         value = self._next()
         if self._at != len(self._tokens):
-            raise _invalid(f"the expression '{self._text}' cannot be read")
+            raise _invalid(f"the expression '{self._text}' cannot be parsed")
         return value
 
     def _next(self) -> Any:
@@ -79,11 +79,11 @@ class _Expression:
         self._expect(")")
         function = _FUNCTIONS.get(name.lower())
         if function is None:
-            raise _invalid(f"the template function '{name}' is not known to the twin")
+            raise _invalid(f"the twin does not support the template function '{name}'")
         try:
             return function(self._scope, *arguments)
         except (KeyError, IndexError, TypeError) as error:
-            raise _invalid(f"the expression '{self._text}' cannot be worked out: {error}") from error
+            raise _invalid(f"the expression '{self._text}' cannot be evaluated: {error}") from error
 
     def _members(self, value: Any) -> Any:
         while self._peek() in (".", "["):
@@ -127,7 +127,7 @@ def _resource_id(scope: Scope, *words: str) -> str:
 
 
 def _reference(scope: Scope, name: str, _version: str = "", part: str = "") -> Any:
-    """Its properties; all of it where the third word is `Full`."""
+    """Its properties; the whole resource where the third argument is `Full`."""
     found = scope.reference(name)
     return found if part.lower() == "full" else found.get("properties", {})
 

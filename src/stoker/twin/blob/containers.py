@@ -1,4 +1,4 @@
-"""Containers of the Blob service, as the owner of their account: the only requests that the twin sends to it."""
+"""Containers of the Blob service, with the account's own key: the only requests that the twin sends to it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _NAMES = re.compile(rb"<Container><Name>([^<]+)</Name>")
 
 
 def make(port: int, account: str, key: str, container: str) -> None:
-    """One that is there is fine."""
+    """An existing one is fine."""
     status, _ = _ask("PUT", port, account, key, f"/{container}", {"restype": "container"})
     if status not in (_MADE, _THERE):
-        raise TwinFailed(f"the Blob service does not make the container {container} of {account}: {status}")
+        raise TwinFailed(f"the Blob service did not create the container {container} of {account}: {status}")
 
 
 def clear(port: int, account: str, key: str) -> None:
-    """Removes all of an account's, as Azure does when the account is deleted."""
+    """Removes all containers of an account, as Azure does when the account is deleted."""
     status, told = _ask("GET", port, account, key, "/", {"comp": "list"})
     if status != _TOLD:
-        raise TwinFailed(f"the Blob service does not list the containers of {account}: {status}")
+        raise TwinFailed(f"the Blob service did not list the containers of {account}: {status}")
     for name in _NAMES.findall(told):
         status, _ = _ask("DELETE", port, account, key, f"/{name.decode()}", {"restype": "container"})
         if status not in (_GOING, _GONE):
-            raise TwinFailed(f"the Blob service does not remove the container {name.decode()} of {account}: {status}")
+            raise TwinFailed(f"the Blob service did not delete the container {name.decode()} of {account}: {status}")
 
 
 def _ask(method: str, port: int, account: str, key: str, path: str, query: dict[str, str]) -> tuple[int, bytes]:
@@ -51,9 +51,9 @@ def _ask(method: str, port: int, account: str, key: str, path: str, query: dict[
 
 
 def _signature(method: str, account: str, key: str, path: str, query: dict[str, str], headers: dict[str, str]) -> str:
-    """Shared Key: the method, eleven headers that are empty here, those of Azure's own, and what is asked for."""
+    """Shared Key: the method, eleven empty headers, Azure's own headers, and the resource."""
     own = "".join(f"{name}:{headers[name]}\n" for name in ("x-ms-date", "x-ms-version"))
-    # The account stands twice: an emulator has it in the path, too.
+    # The account appears twice: an emulator has it in the path, too.
     asked = f"/{account}/{account}{path}" + "".join(f"\n{name}:{query[name]}" for name in sorted(query))
     text = f"{method}\n" + "\n" * 11 + own + asked
     return base64.b64encode(hmac.digest(base64.b64decode(key), text.encode(), hashlib.sha256)).decode()

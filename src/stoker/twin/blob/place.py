@@ -1,4 +1,4 @@
-"""Where Azurite is on this computer: the program that the twin's Blob service is."""
+"""Where Azurite is installed on this computer: the program behind the twin's Blob service."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from stoker.files.whole import write_whole
 _PROGRAM = Path("node_modules/azurite/dist/src/blob/main.js")
 _GUARD = Path(__file__).with_name("azurite_guard.js")
 _LOGIN = Path(__file__).with_name("azurite_login.js")
-# Quiet, nothing sent to anybody, and SDKs that are newer than it are welcome.
+# Quiet, without telemetry, and accepting SDKs that are newer than it.
 _MANNERS = ("--silent", "--disableTelemetry", "--skipApiVersionCheck", "--oauth", "basic")
 
 
 def command(places: Iterable[Path], location: Path, port: int) -> list[str]:
-    """What starts it. `places` are folders that npm has installed it into; after them the path is searched.
+    """The command that starts it. `places` are folders of npm installations, searched before PATH.
 
-    Raises AzuriteMissing where it is nowhere, and TwinFailed where it is and Node.js is not.
+    Raises AzuriteMissing where it is not installed, and TwinFailed where only Node.js is missing.
     """
     program = find(places)
     if program is None:
         raise AzuriteMissing(
-            "the twin keeps blobs with Azurite, and that is not installed", hint="npm install --global azurite"
+            "the twin's Blob service requires Azurite, which is not installed", hint="npm install --global azurite"
         )
     node = shutil.which("node")
     if node is None:
-        raise TwinFailed(f"{program} needs Node.js, and there is no `node`", hint="apt-get install nodejs")
+        raise TwinFailed(f"{program} requires Node.js, but `node` was not found", hint="apt-get install nodejs")
     where = ["--location", str(location), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
     return [node, "--require", str(_GUARD), "--require", str(_LOGIN), str(program), *_MANNERS, *where]
 
@@ -46,21 +46,21 @@ def find(places: Iterable[Path]) -> Path | None:
             return place / _PROGRAM
     for name, inside in (("azurite-blob", "."), ("azurite", "blob")):
         if found := shutil.which(name):
-            program = Path(found).resolve().parent / inside / "main.js"  # npm puts links to the package on the path
+            program = Path(found).resolve().parent / inside / "main.js"  # npm links packages into PATH
             if program.is_file():
                 return program
     return None
 
 
-# Where the twin's Blob service is: a port and a key that outlive it, since a store names it by them.
+# The address of the twin's Blob service: a port and a key that stay the same, since a store refers to them.
 
 ACCOUNT, CONTAINER = "stokertwin", "runs"
-# Below those that systems hand out by themselves: it is to be free after a reboot, too.
+# Below the ephemeral range: the port should be free after a reboot, too.
 _PORTS = range(20_000, 32_768)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AzuritePlace:
     port: int
     key: str = field(repr=False)
 
@@ -70,26 +70,26 @@ class Place:
 
     @property
     def told(self) -> dict[str, str]:
-        """What a client needs to keep something there."""
+        """What a client needs to connect."""
         return {"url": f"{self.endpoint}/{ACCOUNT}/{CONTAINER}", "account": ACCOUNT, "key": self.key}
 
 
-def find_place(path: Path) -> Place:
-    """The one in the file, which is made at the first time."""
+def find_place(path: Path) -> AzuritePlace:
+    """The one in the file, which is created at the first time."""
     try:
-        return Place(**json.loads(path.read_bytes()))
+        return AzuritePlace(**json.loads(path.read_bytes()))
     except FileNotFoundError:
-        place = Place(_free_port(), base64.b64encode(secrets.token_bytes(64)).decode())
+        place = AzuritePlace(_free_port(), base64.b64encode(secrets.token_bytes(64)).decode())
         write_whole(path, json.dumps(asdict(place)), mode=0o600)
         return place
     except (OSError, ValueError, TypeError) as error:
-        raise TwinFailed(f"{path} cannot be read: {error}", hint=f"rm {path}") from error
+        raise TwinFailed(f"could not read {path}: {error}", hint=f"rm {path}") from error
 
 
 def check_free(port: int) -> None:
     if not _is_free(port):
         raise TwinFailed(
-            f"another program has port {port}, where the twin keeps its blobs", hint=f"ss -ltnp 'sport = :{port}'"
+            f"port {port}, which the twin uses for its blobs, is in use", hint=f"ss -ltnp 'sport = :{port}'"
         )
 
 

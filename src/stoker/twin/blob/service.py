@@ -1,4 +1,4 @@
-"""The twin's Blob service: an Azurite of its own, watched over, at an address that stays."""
+"""The twin's Blob service: a supervised Azurite at a fixed address."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from stoker.errors import TwinFailed
 from stoker.files.lock import claim
 from stoker.files.whole import write_whole
 from stoker.twin.blob import containers, place
-from stoker.twin.blob.place import ACCOUNT, CONTAINER, Place, check_free, find_place
+from stoker.twin.blob.place import ACCOUNT, CONTAINER, AzuritePlace, check_free, find_place
 
 log = logging.getLogger("stoker.twin")
 
 _START_S = 60.0
-_END_S = 15.0  # for one that has lost its twin to save what it holds
+_END_S = 15.0  # for one that has lost its twin to save its data
 _PAUSE_S = 0.02
 _LOOK_S = 0.1
 _LONGEST_PAUSE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """`keys` as Azure lists them; `containers` are those that are to be there. `people` may read it with a login, by
-    their object ids, and write where that is true; their tokens are `signed_with` this."""
+class StorageAccount:
+    """`keys` as Azure lists them; `containers` are those that must exist. `people` may read it with a login, by object
+    id, and write where the value is true; their tokens are `signed_with` this."""
 
     keys: tuple[str, ...] = field(repr=False)
     containers: frozenset[str] = frozenset()
@@ -39,14 +39,14 @@ class Account:
     signed_with: str = field(default="", repr=False)
 
 
-Accounts = Mapping[str, Account]  # by name
+Accounts = Mapping[str, StorageAccount]  # by name
 
 
 class BlobService:
     """Called from several threads. `places` are where Azurite may be installed.
 
-    It is started at once where it is `wanted` or has been used before; else when somebody asks for it or an account is
-    made. It ends with the twin, however that ends: see `azurite_guard.js`.
+    It starts at once where it is `wanted` or was used before; else on request or when an account is created. It ends
+    with the twin, even if that is killed: see `azurite_guard.js`.
     """
 
     def __init__(self, folder: Path, places: Sequence[Path], *, wanted: bool = False) -> None:
@@ -62,15 +62,15 @@ class BlobService:
         self._trouble = ""
         self._watching = threading.Thread(target=self._watch, name="twin-blob", daemon=True)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.place: Place = find_place(folder / "place.json")
+        self.place: AzuritePlace = find_place(folder / "place.json")
         self._watching.start()
 
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def start(self) -> Place:
-        """Returns when it answers. Twice is fine. Raises AzuriteMissing, or TwinFailed in words."""
+    def start(self) -> AzuritePlace:
+        """Returns when it answers. Calling it twice is fine. Raises AzuriteMissing or TwinFailed."""
         with self._lock:
             if not self.running:
                 self._launch()
@@ -78,15 +78,15 @@ class BlobService:
         return self.place
 
     def attend(self, asked: Callable[[], Accounts], ready: Callable[[], None]) -> None:
-        """`asked` tells which accounts it is to have besides its own. `ready` is called each time that it has been
-        started, and now if it runs."""
+        """`asked` returns the accounts that it must have besides its own. `ready` is called after each start, and now
+        if it is running."""
         with self._lock:
             self._asked, self._ready = asked, ready
             if self.running:
                 ready()
 
     def close(self) -> None:
-        """What it was given is kept."""
+        """Its data is kept."""
         self._over.set()
         self._watching.join()
         with self._lock:
@@ -134,10 +134,10 @@ class BlobService:
         self._ready()
 
     def _claim(self) -> int:
-        """A lock that Azurite holds as long as it lives: two of them would spoil each other's files."""
+        """A lock that Azurite holds as long as it lives: two of them would corrupt each other's files."""
         lock = claim(self._folder / "lock", _END_S)
         if lock is None:
-            raise TwinFailed(f"another Azurite has {self._folder}", hint="stoker twin down")
+            raise TwinFailed(f"another Azurite is using {self._folder}", hint="stoker twin down")
         return lock
 
     def _wait_for(self, process: subprocess.Popen[bytes]) -> None:
@@ -149,14 +149,14 @@ class BlobService:
             except OSError:
                 ended = process.poll() is not None
             if ended or self._over.is_set() or time.monotonic() > until:
-                how = f"ended with exit code {process.returncode}" if ended else f"did not answer in {_START_S:.0f} s"
+                how = f"exited with code {process.returncode}" if ended else f"did not answer within {_START_S:.0f} s"
                 process.kill()
                 process.wait()
                 raise TwinFailed(f"Azurite {how}", hint=f"its log is {self._folder / 'place.log'}")
             time.sleep(_PAUSE_S)
 
     def _follow(self) -> None:
-        """The accounts and containers that Resource Manager knows are there for Blob clients, too."""
+        """Gives Blob clients the accounts and containers that Resource Manager knows."""
         wanted = self._accounts()
         if wanted == self._served or not self.running:
             return
@@ -171,7 +171,7 @@ class BlobService:
         self._served = wanted
 
     def _accounts(self) -> Accounts:
-        return {**self._asked(), ACCOUNT: Account((self.place.key,), frozenset((CONTAINER,)))}
+        return {**self._asked(), ACCOUNT: StorageAccount((self.place.key,), frozenset((CONTAINER,)))}
 
     def _tell_accounts(self, accounts: Accounts) -> None:
         """In the form of its variable AZURITE_ACCOUNTS, in a file: others may see the variables of a process."""

@@ -1,4 +1,4 @@
-"""Public addresses that work: what firewalls let in to a machine is listened for on the host, and passed on."""
+"""Working public addresses: ports that firewalls allow are opened on the host, and forwarded to the machine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 from stoker.twin.arm.network import NICS
 from stoker.twin.machines import Machines
 from stoker.twin.machines.listener import Listener
-from stoker.twin.state import Cloud, Power, Resource
+from stoker.twin.state import CloudState, MachinePower, Resource
 
 log = logging.getLogger("stoker.twin")
 
-_MOST_PORTS = 64  # of one rule: a range of all ports cannot be listened on
+_MOST_PORTS = 64  # of one rule: not all ports of a large range can be opened
 
 Place = tuple[str, int]  # an address of the host's loopback, and a port
 
@@ -33,11 +33,11 @@ class Opening:
         return all(_lets_in(one, port, source) for one in self.firewalls)
 
 
-def places(cloud: Cloud) -> dict[Place, Opening]:
-    """Where the machines that are on can be reached from outside."""
+def places(cloud: CloudState) -> dict[Place, Opening]:
+    """Where running machines can be reached from outside."""
     found: dict[Place, Opening] = {}
     for instance in cloud.instances.values():
-        vm = cloud.find(instance.vm) if instance.power is Power.RUNNING else None
+        vm = cloud.find(instance.vm) if instance.power is MachinePower.RUNNING else None
         for nic in _interfaces(cloud, vm) if vm else ():
             for configuration in nic.properties["ipConfigurations"]:
                 public = cloud.find(str((configuration["properties"].get("publicIPAddress") or {}).get("id", "")))
@@ -49,14 +49,14 @@ def places(cloud: Cloud) -> dict[Place, Opening]:
 
 
 def open_ports(firewalls: list[Resource]) -> list[int]:
-    """Ports that every firewall on the way lets somebody in to by name. Without one nothing comes in, as with Azure's
-    addresses."""
+    """Ports that every firewall on the way explicitly allows. Without a firewall nothing is allowed, as with Azure's
+    standard addresses."""
     named = {port for one in firewalls for rule in _inbound(one) if _allows(rule) for port in _ports(rule)}
     return sorted(port for port in named if all(_lets_in(one, port) for one in firewalls))
 
 
 def _lets_in(firewall: Resource, port: int, source: str = "") -> bool:
-    """The first rule that speaks of the port, and of this source where there is one, decides."""
+    """The first rule that matches the port, and the source if given, decides."""
     speaking = (rule for rule in _inbound(firewall) if _speaks_of(rule, port))
     return next((_allows(rule) for rule in speaking if not source or _is_from(rule, source)), False)
 
@@ -69,7 +69,7 @@ def _is_from(rule: Mapping[str, Any], source: str) -> bool:
 def _holds(network: str, address: str) -> bool:
     try:
         return ipaddress.ip_address(address) in ipaddress.ip_network(network)
-    except ValueError:  # a name of Azure's for a set of addresses: none of the host's is in it
+    except ValueError:  # an Azure service tag: no address of the host belongs to it
         return False
 
 
@@ -105,13 +105,13 @@ def _speaks_of(rule: Mapping[str, Any], port: int) -> bool:
     return any(first <= port <= last for first, last in _spans(rule))
 
 
-def _interfaces(cloud: Cloud, vm: Resource) -> list[Resource]:
+def _interfaces(cloud: CloudState, vm: Resource) -> list[Resource]:
     named = (vm.properties.get("networkProfile") or {}).get("networkInterfaces") or ()
     found = (cloud.find(str(one.get("id", ""))) for one in named)
     return [nic for nic in found if nic is not None and nic.kind == NICS]
 
 
-def _firewalls(cloud: Cloud, nic: Resource, configuration: Mapping[str, Any]) -> list[Resource]:
+def _firewalls(cloud: CloudState, nic: Resource, configuration: Mapping[str, Any]) -> list[Resource]:
     subnet = str(configuration["properties"]["subnet"]["id"])
     network = cloud.find(subnet.rsplit("/subnets/", 1)[0])
     parts = network.properties.get("subnets", ()) if network else ()
@@ -123,14 +123,14 @@ def _firewalls(cloud: Cloud, nic: Resource, configuration: Mapping[str, Any]) ->
 
 
 class Frontage:
-    """Called with the cloud whenever it has changed; listens at what is there now, and nowhere else."""
+    """Called with the cloud after every change; listens exactly at the current places."""
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
         self._open: dict[Place, tuple[str, Listener]] = {}
         self._wanted: dict[Place, Opening] = {}
 
-    def look(self, cloud: Cloud) -> None:
+    def look(self, cloud: CloudState) -> None:
         wanted = self._wanted = places(cloud)
         for place, (machine, listener) in list(self._open.items()):
             if place not in wanted or wanted[place].machine != machine:
@@ -148,13 +148,13 @@ class Frontage:
     def _listen(self, place: Place, machine: str) -> None:
         try:
             listening = socket.create_server(place)
-        except OSError as error:  # not Linux, not root, or somebody has it: the machine is there all the same
-            log.warning("%s:%d of machine %s cannot be listened on: %s", *place, machine, error.strerror)
+        except OSError as error:  # not Linux, not root, or in use: the machine runs without it
+            log.warning("could not listen on %s:%d for machine %s: %s", *place, machine, error.strerror)
             return
         self._open[place] = (machine, Listener(listening, partial(self._pass_on, place)))
 
     def _pass_on(self, place: Place, connection: socket.socket) -> None:
-        """By the rules as they are when somebody comes; whom they leave out hears nothing."""
+        """By the current rules; a connection that they do not allow gets no response."""
         opening = self._wanted.get(place)
         if opening and opening.admits(place[1], str(connection.getpeername()[0])):
             self._machines.connect(opening.machine, place[1], connection)

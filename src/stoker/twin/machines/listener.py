@@ -1,4 +1,4 @@
-"""A listening socket with a thread per connection, which can be closed together with everything that came of it."""
+"""A listening socket with a thread per connection, which can be closed together with all its connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Handle = Callable[[socket.socket], None]
 
 
 class Listener:
-    """`handle` may block as long as it likes; it is woken by its socket being shut down, and need not close it."""
+    """`handle` may block; shutting down its socket wakes it, and it need not close it."""
 
     def __init__(self, listening: socket.socket, handle: Handle) -> None:
         self._listening = listening

@@ -1,10 +1,12 @@
-"""What the instance metadata service answers: the machine's facts, its scheduled events, a token of its identity."""
+"""The instance metadata service of a machine: its facts, its scheduled events, a token of its identity, over HTTP."""
 
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -28,20 +30,20 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class MetadataReply:
     status: int
     body: bytes
     kind: str = "application/json; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """The machine that is asked about. `wake_events` returns when the first answer about events may be given."""
+class MetadataSubject:
+    """The machine in question. `wake_events` returns when the first response about events may be sent."""
 
     instance: Mapping[str, Any]
     events: Callable[[], Mapping[str, Any]]
     acknowledge: Callable[[Sequence[str]], None]
-    token: Callable[..., Mapping[str, Any]]  # of a resource, and of an identity where one is named
+    token: Callable[..., Mapping[str, Any]]  # for a resource, and an identity where one is named
     wake_events: Callable[[], None]
 
 
@@ -58,7 +60,7 @@ def instance_document(facts: Mapping[str, Any], address: str) -> dict[str, Any]:
     return {"compute": dict(facts), "network": {"interface": [interface]}}
 
 
-def answer(question: Question, subject: Subject) -> Reply:
+def answer(question: Question, subject: MetadataSubject) -> MetadataReply:
     parts = urlsplit(question.target)
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     headers = {name.lower(): value for name, value in question.headers.items()}
@@ -78,7 +80,7 @@ def answer(question: Question, subject: Subject) -> Reply:
     return _refuse(404, "Not found")
 
 
-def _versioned(query: Mapping[str, str], known: Sequence[str]) -> Reply | None:
+def _versioned(query: Mapping[str, str], known: Sequence[str]) -> MetadataReply | None:
     if query.get("api-version") in known:
         return None
     what = "was not specified in the request" if "api-version" not in query else "is invalid or not supported"
@@ -86,7 +88,7 @@ def _versioned(query: Mapping[str, str], known: Sequence[str]) -> Reply | None:
     return _json({"error": f"Bad request. api-version {what}", "newest-versions": newest}, 400)
 
 
-def _instance(verb: str, path: str, query: Mapping[str, str], subject: Subject) -> Reply:
+def _instance(verb: str, path: str, query: Mapping[str, str], subject: MetadataSubject) -> MetadataReply:
     if verb != "GET":
         return _refuse(405, "Method not allowed")
     found: Any = subject.instance
@@ -98,11 +100,11 @@ def _instance(verb: str, path: str, query: Mapping[str, str], subject: Subject) 
     if query.get("format") == "text":
         if isinstance(found, dict | list):
             return _refuse(400, "Bad request. Text is for single values")
-        return Reply(200, str(found).encode(), "text/plain; charset=utf-8")
+        return MetadataReply(200, str(found).encode(), "text/plain; charset=utf-8")
     return _json(found)
 
 
-def _events(question: Question, subject: Subject) -> Reply:
+def _events(question: Question, subject: MetadataSubject) -> MetadataReply:
     subject.wake_events()
     if question.verb == "GET":
         return _json(subject.events())
@@ -121,10 +123,10 @@ def _events(question: Question, subject: Subject) -> Reply:
     if missing := [each for each in wanted if each.lower() not in known]:
         return _refuse(400, f"Bad request. Unknown EventId {missing[0]}")
     subject.acknowledge(wanted)
-    return Reply(200, b"")
+    return MetadataReply(200, b"")
 
 
-def _token(query: Mapping[str, str], subject: Subject) -> Reply:
+def _token(query: Mapping[str, str], subject: MetadataSubject) -> MetadataReply:
     if not query.get("resource"):
         return _json(
             {"error": "invalid_request", "error_description": "Required query variable 'resource' is missing"}, 400
@@ -136,9 +138,43 @@ def _token(query: Mapping[str, str], subject: Subject) -> Reply:
         return _json({"error": "invalid_request", "error_description": str(error.args[0])}, 400)
 
 
-def _refuse(status: int, why: str) -> Reply:
+def _refuse(status: int, why: str) -> MetadataReply:
     return _json({"error": why}, status)
 
 
-def _json(data: Any, status: int = 200) -> Reply:
-    return Reply(status, json.dumps(data).encode())
+def _json(data: Any, status: int = 200) -> MetadataReply:
+    return MetadataReply(status, json.dumps(data).encode())
+
+
+_LARGEST = 1 << 20
+
+
+def serve(subject: MetadataSubject, connection: socket.socket) -> None:
+    """Answers until the other side closes the connection."""
+    _MetadataHandler(connection, subject)
+
+
+class _MetadataHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "IMDS/150.870.65.1854"
+    sys_version = ""
+
+    def __init__(self, connection: socket.socket, subject: MetadataSubject) -> None:
+        self._subject = subject
+        super().__init__(connection, ("", 0), None)  # type: ignore[arg-type]  # there is no server around it
+
+    def do_GET(self) -> None:  # the name that http.server expects
+        length = min(int(self.headers.get("Content-Length") or 0), _LARGEST)
+        question = Question(self.command, self.path, dict(self.headers.items()), self.rfile.read(length))
+        reply = answer(question, self._subject)
+        self.send_response(reply.status)
+        self.send_header("Content-Type", reply.kind)
+        self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    do_POST = do_GET  # noqa: N815
+    do_PUT = do_GET  # noqa: N815
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Logs nothing: every machine sends a request every second."""

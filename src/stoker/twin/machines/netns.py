@@ -1,4 +1,4 @@
-"""Doing something inside another network: in a thread of its own, which ends with it. Linux, root."""
+"""Runs code inside another network namespace, in a separate thread. Linux, root."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def inside(network: int, action: Callable[[], T]) -> T:
-    """Sockets that the action makes stay in that network when it has returned."""
+    """Sockets that the action creates stay in that network after it has returned."""
 
     def enter_and_act() -> T:
         kernel.enter(network, kernel.NEW_NETWORK)
@@ -24,7 +24,7 @@ def inside(network: int, action: Callable[[], T]) -> T:
 
 
 def new_network() -> int:
-    """A descriptor of a network that has nothing in it, and that goes away with whoever holds it last."""
+    """A descriptor of an empty network, which disappears with its last holder."""
 
     def make() -> int:
         kernel.unshare(kernel.NEW_NETWORK)

@@ -1,4 +1,4 @@
-"""The machines of a folder, of the kind that this computer allows."""
+"""The machines of a folder, of the kind that this computer supports."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def open_machines(
     authority: Path | None = None,
     outward: bool = False,
 ) -> Machines:
-    """Finds the machines that are in the folder already. `walls`: None takes them where they are allowed.
-    `shown` are folders of the host that machines have besides the operating system; `authority` is a file with a
-    certificate that they trust. `outward`: programs that heed `https_proxy` reach what the host does.
+    """Finds the existing machines of the folder. `walls`: isolation; None: where it is supported. `shown` are folders
+    of the host that machines see besides the operating system; `authority` is a certificate file that they trust.
+    `outward`: programs that use `https_proxy` reach what the host does.
 
-    Raises `TwinFailed` where another process has the folder, or walls are demanded and cannot be had.
+    Raises `TwinFailed` where another process uses the folder, or isolation is required and not supported.
     """
     folder = folder.resolve()
-    refusal = why_no_walls(folder) if walls is not False else "not asked for"
+    refusal = why_no_walls(folder) if walls is not False else "not requested"
     if walls and refusal:
-        raise TwinFailed(f"no machines with walls here: {refusal}", hint="stoker twin up --plain")
+        raise TwinFailed(f"isolated machines are not supported here: {refusal}", hint="stoker twin up --plain")
     enclosure: Enclosure = Plain(authority)
     if not refusal:
         from stoker.twin.machines.walled import Walled  # its system calls exist on Linux alone
@@ -55,11 +55,11 @@ def open_machines(
 
 
 def why_no_walls(folder: Path) -> str:
-    """Empty where namespaces and overlays in the folder are allowed: found by making some, which leave nothing."""
+    """Empty where namespaces and overlays in the folder are permitted: tested by creating some, which leave nothing."""
     if sys.platform != "linux":
-        return f"{sys.platform} has no namespaces"
+        return f"{sys.platform} does not support namespaces"
     if os.geteuid() != 0:
-        return "you are not root"
+        return "root is required"
     for tool, package in TOOLS.items():
         if not shutil.which(tool):
             return f"`{tool}` is missing; try `apt-get install {package}`"

@@ -1,13 +1,15 @@
-"""The way out of a machine behind walls: a proxy on its loopback, to wherever the host can go but not to itself."""
+"""The way out of a machine behind walls: a proxy on its loopback, to wherever the host can go but not to itself; and a
+relay from one network to a port of the host. Linux only."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from urllib.parse import urlsplit
-
-from stoker.twin.machines.relay import join
 
 PORT = 3128
 _LARGEST_HEAD = 1 << 16
@@ -17,14 +19,14 @@ Dial = Callable[[str, int], socket.socket]
 
 
 def variables() -> dict[str, str]:
-    """What tells programs of it. The machine's own loopback and its metadata are not outside."""
+    """Variables for programs in the machine. Its own loopback and its metadata are excluded."""
     proxy, inside = f"http://127.0.0.1:{PORT}", "localhost,127.0.0.1,::1,169.254.169.254,10.0.0.0/8"
     given = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": inside}
     return {**given, "HTTPS_PROXY": proxy, "NO_PROXY": inside}
 
 
 def dial(host: str, port: int) -> socket.socket:
-    """Raises `PermissionError` for the host's own loopback, and for its link, where a real cloud's metadata may be."""
+    """Raises `PermissionError` for the host's own loopback and link-local addresses, where real metadata may be."""
     refused: OSError = PermissionError(f"{host} is the host itself")
     for *_, found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         address = str(found[0])
@@ -38,7 +40,7 @@ def dial(host: str, port: int) -> socket.socket:
 
 
 def go_out(connection: socket.socket, dial: Dial = dial) -> None:
-    """One request: a tunnel for `CONNECT`, or a page of plain http that is passed on."""
+    """One request: a tunnel for `CONNECT`, or a forwarded plain HTTP request."""
     head, rest = _head(connection)
     verb, target, *_ = (*head.partition(b"\r\n")[0].decode("latin-1").split(" "), "", "")
     place = urlsplit(f"//{target}" if verb == "CONNECT" else target)
@@ -66,14 +68,14 @@ def _head(connection: socket.socket) -> tuple[bytes, bytes]:
     while b"\r\n\r\n" not in data and len(data) < _LARGEST_HEAD:
         more = connection.recv(_LARGEST_HEAD)
         if not more:
-            raise ConnectionError("nothing was asked")
+            raise ConnectionError("empty request")
         data += more
     head, _, rest = data.partition(b"\r\n\r\n")
     return head, rest
 
 
 def _rewritten(head: bytes, verb: str, path: str) -> bytes:
-    """For the server itself, and for it alone: the next request may be for another one."""
+    """For this server only: the next request may be for another one."""
     lines = [line for line in head.split(b"\r\n")[1:] if not line.lower().startswith((b"proxy-", b"connection:"))]
     first = f"{verb} {path} HTTP/1.1".encode("latin-1")
     return b"\r\n".join([first, *lines, b"Connection: close", b"", b""])
@@ -89,3 +91,36 @@ def _is_inside(text: str) -> bool:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
         address = address.ipv4_mapped
     return address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
+
+
+_AT_ONCE = 1 << 20
+
+
+def relay_to(port: int, connection: socket.socket) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10.0) as host:
+        host.settimeout(None)
+        join(connection, host)
+
+
+def join(one: socket.socket, other: socket.socket) -> None:
+    """Until both sides have finished. Bytes stay in the kernel."""
+    back = threading.Thread(target=_pump, args=(other, one), daemon=True, name="relay")
+    back.start()
+    _pump(one, other)
+    back.join()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    read, write = os.pipe2(os.O_CLOEXEC)
+    try:
+        while count := os.splice(source.fileno(), write, _AT_ONCE):
+            while count:
+                count -= os.splice(read, target.fileno(), count)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:  # one side is gone, so the other is closed too
+        for side in (source, target):
+            with suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+    finally:
+        os.close(read)
+        os.close(write)

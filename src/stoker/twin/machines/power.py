@@ -1,4 +1,7 @@
-"""A machine that is on: its processes, its metadata socket, and what a kind of enclosure does for it."""
+"""A machine that is on: its processes, its metadata socket, and what a kind of enclosure does for it.
+
+A process is recognised by its number and its birth, because numbers are reused.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +21,9 @@ from stoker.errors import TwinFailed
 from stoker.files.lock import claim
 from stoker.twin.machines import MachineSpec
 from stoker.twin.machines.folder import MachineFolder, write
-from stoker.twin.machines.process import Process
 
-_BOOT_S = 30.0  # for a machine to say which process is its first; a hundredth of that is usual
-# The guest is loaded without the packages around it: they hold what only the control plane needs.
+_BOOT_S = 30.0  # for a machine to report its first process; a hundredth of that is usual
+# The guest is loaded without the surrounding packages, which only the control plane needs.
 _LOADER = """
 import sys, types
 for name, folder in zip(("stoker", "stoker.twin", "stoker.twin.machines"), sys.argv[1:4]):
@@ -33,11 +36,11 @@ raise SystemExit(main(Path(sys.argv[4])))
 
 
 @dataclass(slots=True)
-class Power:
-    """`holder` ends with its machine; in one without walls it is the same process as `init`."""
+class RunningPower:
+    """`holder` ends with its machine; without isolation it is the same process as `init`."""
 
-    holder: Process
-    init: Process
+    holder: HostProcess
+    init: HostProcess
     metadata: socket.socket
     channel: socket.socket | None = None
     child: subprocess.Popen[bytes] | None = None
@@ -48,7 +51,7 @@ class Power:
         return self.child.poll() is None if self.child else self.holder.alive
 
     def go(self, folder: MachineFolder) -> None:
-        """The metadata service is there: cloud-init may begin. Returns when the machine's file system is there, too."""
+        """The metadata service is ready: cloud-init may start. Returns when the machine's file system is ready, too."""
         if self.channel:
             if not _said(self.channel, folder):
                 self.wait()
@@ -65,50 +68,50 @@ class Power:
 
 
 class Enclosure(Protocol):
-    """What is between a machine and the host. Every method may be called from any thread."""
+    """What separates a machine from the host. Every method may be called from any thread."""
 
-    def power_on(self, folder: MachineFolder, spec: MachineSpec, plan: Mapping[str, Any]) -> Power: ...
+    def power_on(self, folder: MachineFolder, spec: MachineSpec, plan: Mapping[str, Any]) -> RunningPower: ...
 
-    def adopt(self, folder: MachineFolder, spec: MachineSpec) -> Power | None:
+    def adopt(self, folder: MachineFolder, spec: MachineSpec) -> RunningPower | None:
         """The machine that a killed twin left running, or None where it is off."""
 
-    def listen(self, power: Power, port: int) -> socket.socket | None:
+    def listen(self, power: RunningPower, port: int) -> socket.socket | None:
         """A socket on the machine's loopback. None where that is the host's."""
 
-    def way_in(self, power: Power, folder: MachineFolder) -> tuple[list[str], dict[str, str]] | None:
-        """Words that bring a command into the machine, and its variables. None where it has no walls to get through."""
+    def way_in(self, power: RunningPower, folder: MachineFolder) -> tuple[list[str], dict[str, str]] | None:
+        """A command prefix that enters the machine, and its variables. None where it is not isolated."""
 
-    def connected(self, power: Power, address: str, port: int) -> socket.socket | None:
+    def connected(self, power: RunningPower, address: str, port: int) -> socket.socket | None:
         """A socket to a port of the machine's own address. None where that is the host's."""
 
-    def command(self, power: Power, folder: MachineFolder, script: Path) -> tuple[list[str], dict[str, str]]:
-        """Words and variables that run a file of its disk inside the machine."""
+    def command(self, power: RunningPower, folder: MachineFolder, script: Path) -> tuple[list[str], dict[str, str]]:
+        """Command and variables that run a file of its disk inside the machine."""
 
     def rewritten(self, folder: MachineFolder, script: str) -> str:
-        """A script from outside, with the machine's paths as they are inside."""
+        """A script from outside, with the paths as they are inside the machine."""
 
-    def power_off(self, power: Power, folder: MachineFolder) -> None: ...
+    def power_off(self, power: RunningPower, folder: MachineFolder) -> None: ...
 
-    def let_go(self, power: Power, folder: MachineFolder) -> None:
-        """This process holds nothing of the machine any more; it goes on or is gone."""
+    def let_go(self, power: RunningPower, folder: MachineFolder) -> None:
+        """Releases everything that this process holds of the machine."""
 
 
-def boot(folder: MachineFolder, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Power:
-    """Starts the machine up to where it waits for the word. `metadata` is still to be filled in."""
+def boot(folder: MachineFolder, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> RunningPower:
+    """Starts the machine up to where it waits for `go`. The caller fills in `metadata`."""
     lock = _claim(folder)
     try:
         write(folder.order, {**order, "lock_fd": lock})
         child, channel = _start(folder, order, [*descriptors, lock])
     finally:
         os.close(lock)
-    init = Process.now(int(_said(channel, folder) or child.pid))
-    power = Power(Process.now(child.pid), init, channel, channel, child)
+    init = HostProcess.now(int(_said(channel, folder) or child.pid))
+    power = RunningPower(HostProcess.now(child.pid), init, channel, channel, child)
     write(folder.power, {"holder": list(_pair(power.holder)), "init": list(_pair(init))})
     return power
 
 
 def _claim(folder: MachineFolder) -> int:
-    """Waits for what a killed twin had half started to notice and to be gone: two cannot have one disk."""
+    """Waits until a start that a killed twin left half done has exited: two machines cannot share one disk."""
     lock = claim(folder.lock, _BOOT_S, pause_s=0.005)
     if lock is None:
         raise TwinFailed(f"the disk of machine {folder.name} is in use")
@@ -136,18 +139,18 @@ def _start(
     return child, ours
 
 
-def recorded(folder: MachineFolder) -> tuple[Process, Process] | None:
-    """Holder and init of the last time it was powered on, where the holder is alive."""
+def recorded(folder: MachineFolder) -> tuple[HostProcess, HostProcess] | None:
+    """Holder and init of the last power-on, where the holder is alive."""
     try:
         data = json.loads(folder.power.read_bytes())
     except (OSError, ValueError):
         return None
-    holder, init = Process(*data["holder"]), Process(*data["init"])
+    holder, init = HostProcess(*data["holder"]), HostProcess(*data["init"])
     return (holder, init) if holder.alive else None
 
 
 def python() -> str:
-    """The interpreter itself, not the virtual environment around it."""
+    """The interpreter itself, not its virtual environment."""
     return str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())
 
 
@@ -158,11 +161,11 @@ def hostname(spec: MachineSpec) -> str:
 
 def last_words(console: Path) -> str:
     lines = console.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"
 
 
 def _said(channel: socket.socket, folder: MachineFolder) -> bytes:
-    """A line from the machine, byte by byte, for the next one is somebody else's to read. Empty when it has died."""
+    """A line from the machine, byte by byte, because the next one has another reader. Empty when it has died."""
     line = b""
     try:
         while not line.endswith(b"\n"):
@@ -175,5 +178,40 @@ def _said(channel: socket.socket, folder: MachineFolder) -> bytes:
     return line
 
 
-def _pair(process: Process) -> tuple[int, str]:
+def _pair(process: HostProcess) -> tuple[int, str]:
     return process.pid, process.born
+
+
+@dataclass(frozen=True, slots=True)
+class HostProcess:
+    pid: int
+    born: str
+
+    @classmethod
+    def now(cls, pid: int) -> HostProcess:
+        return cls(pid, birth(pid))
+
+    @property
+    def alive(self) -> bool:
+        return bool(self.born) and birth(self.pid) == self.born
+
+    def wait(self, within_s: float = 10.0) -> bool:
+        until = time.monotonic() + within_s
+        while self.alive:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.002)
+        return True
+
+
+def birth(pid: int) -> str:
+    """Empty for one that does not exist, or is a zombie."""
+    if Path("/proc/self/stat").exists():
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
+        except OSError:
+            return ""
+        return "" if fields[0] in "ZX" else fields[19]
+    words = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    state, _, born = subprocess.run(words, capture_output=True, text=True).stdout.strip().partition(" ")
+    return "" if state.startswith("Z") else born.strip()

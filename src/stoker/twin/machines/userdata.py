@@ -1,8 +1,8 @@
-"""What a VM's custom data asks for, as a plan that a machine's cloud-init carries out. Pure.
+"""A VM's custom data as a plan that a machine's cloud-init executes. Pure.
 
-Understood: `#cloud-config` with `bootcmd`, `write_files`, `users`, `ssh_authorized_keys` and `runcmd`; `#!` scripts;
-several of them as MIME parts; all of it gzipped. What is not understood is a problem in the plan, not an exception:
-a real VM boots with bad custom data, too.
+Supported: `#cloud-config` with `bootcmd`, `write_files`, `users`, `ssh_authorized_keys` and `runcmd`; `#!` scripts;
+several of them as MIME parts; all of it gzipped. Unsupported parts are a problem in the plan, not an exception: a real
+VM boots with bad custom data, too.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 Plan = dict[str, Any]
 
 _KNOWN = {"bootcmd", "write_files", "users", "ssh_authorized_keys", "runcmd", "hostname", "output", "final_message"}
-_ADMINISTRATOR = "azureuser"  # who the keys are for where `users` names nobody
+_ADMINISTRATOR = "azureuser"  # whose keys they are where `users` names nobody
 
 
 def plan(custom_data: bytes) -> Plan:
-    raw = base64.b64encode(custom_data).decode()  # kept on the disk, as every real machine does
+    raw = base64.b64encode(custom_data).decode()  # kept on the disk, as on a real VM
     made: Plan = {"bootcmd": "", "files": [], "users": [], "scripts": {}, "problems": [], "raw": raw}
     try:
         _add_part(made, gzip.decompress(custom_data) if custom_data[:2] == b"\x1f\x8b" else custom_data)
@@ -42,11 +42,11 @@ def _add_part(made: Plan, data: bytes) -> None:
             if not part.is_multipart():
                 _add_part(made, part.get_payload(decode=True))  # type: ignore[arg-type]  # bytes of one part
     elif text.strip():
-        made["problems"].append(f"custom data begins with {text.splitlines()[0][:40]!r}, which is no kind of user data")
+        made["problems"].append(f"custom data starts with {text.splitlines()[0][:40]!r}, which is not a known format")
 
 
 def _add_config(made: Plan, text: str) -> None:
-    import yaml  # here, because it is slow to import and most of Stoker has no use for it
+    import yaml  # here, because it is slow to import and most of Stoker does not need it
 
     try:
         config = yaml.safe_load(text) or {}
@@ -56,7 +56,7 @@ def _add_config(made: Plan, text: str) -> None:
     if not isinstance(config, dict):
         made["problems"].append(f"cloud-config: found {type(config).__name__}, expected keys and values")
         return
-    made["problems"] += [f"cloud-config: `{key}` is not imitated" for key in sorted(config.keys() - _KNOWN)]
+    made["problems"] += [f"cloud-config: `{key}` is not supported" for key in sorted(config.keys() - _KNOWN)]
     if config.get("bootcmd"):
         made["bootcmd"] = _script(config["bootcmd"])
     made["files"] += [_file(entry) for entry in config.get("write_files") or []]
@@ -66,7 +66,7 @@ def _add_config(made: Plan, text: str) -> None:
 
 
 def _script(commands: list[Any]) -> str:
-    """One shell script, as cloud-init makes it: `cd` in one entry holds for the next, and a failure stops nothing."""
+    """One shell script, as in cloud-init: `cd` in one entry affects the next, and a failure stops nothing."""
     lines = [shlex.join(map(str, entry)) if isinstance(entry, list) else str(entry) for entry in commands]
     return "#!/bin/sh\n" + "".join(f"{line}\n" for line in lines)
 

@@ -1,7 +1,7 @@
-"""Machines behind walls: each in namespaces of its own, on a switch that is a namespace, too. Linux, root.
+"""Isolated machines: each in its own namespaces, on a switch that is a namespace, too. Linux, root.
 
-Nothing of it has a name on the host. The switch lives as long as a machine is on it, so that a host on which the last
-process of a twin was killed is as it was before.
+Nothing of it has a name on the host. The switch exists as long as a machine is connected, so that a host is unchanged
+after the last process of a twin was killed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from urllib.parse import quote
 
 from stoker.errors import TwinFailed
 from stoker.twin.machines import MachineSpec
-from stoker.twin.machines.folder import MachineFolder, read, write
+from stoker.twin.machines.folder import MachineFolder, read, trust, write
 from stoker.twin.machines.guest.walls import METADATA_ADDRESS
 from stoker.twin.machines.netns import inside, listening, network_of, new_network
-from stoker.twin.machines.power import Power, boot, hostname, python, recorded
-from stoker.twin.machines.trust import trust
+from stoker.twin.machines.power import RunningPower, boot, hostname, python, recorded
 
-# The operating system. Homes, work folders and other people's data are not in it.
+# The operating system. Home and work folders are not included.
 IMAGE = (
     "/bin",
     "/sbin",
@@ -47,7 +46,7 @@ _FOLDERS = ("proc", "sys", "dev", "run", "tmp", "root", "home", "mnt", "srv", "v
 
 
 class Walled:
-    """`shown` are folders of the host that machines have besides the operating system, as an image with more in it."""
+    """`shown` are folders of the host that machines see besides the operating system, like a larger image."""
 
     def __init__(
         self,
@@ -61,14 +60,14 @@ class Walled:
         self._shown = outermost((*IMAGE, sys.base_prefix, *shown))
         if _is_below(str(yard), self._shown):
             raise TwinFailed(
-                f"machines cannot be kept in {yard}, which they show themselves",
+                f"machines cannot be stored in {yard}, because machines can see that folder",
                 hint="export STOKER_HOME=$HOME/.stoker",
             )
         self._lock = threading.Lock()
         self._switch = -1
-        self._on: set[str] = set()  # who is on the switch
+        self._on: set[str] = set()  # machines on the switch
 
-    def power_on(self, folder: MachineFolder, spec: MachineSpec, plan: Mapping[str, Any]) -> Power:
+    def power_on(self, folder: MachineFolder, spec: MachineSpec, plan: Mapping[str, Any]) -> RunningPower:
         self._make_disk(folder)
         write(folder.plan, plan)
         switch = self._join(folder.name, new_network)
@@ -85,7 +84,7 @@ class Walled:
             raise
         return power
 
-    def adopt(self, folder: MachineFolder, spec: MachineSpec) -> Power | None:  # noqa: ARG002  # as in the contract
+    def adopt(self, folder: MachineFolder, spec: MachineSpec) -> RunningPower | None:  # noqa: ARG002  # as in the contract
         found = recorded(folder)
         if found is None:
             return None
@@ -96,27 +95,27 @@ class Walled:
         except FileNotFoundError:  # it has just died
             self._leave(folder.name)
             return None
-        return Power(holder, init, inside(network, partial(listening, METADATA_ADDRESS, 80)), network=network)
+        return RunningPower(holder, init, inside(network, partial(listening, METADATA_ADDRESS, 80)), network=network)
 
-    def listen(self, power: Power, port: int) -> socket.socket | None:
+    def listen(self, power: RunningPower, port: int) -> socket.socket | None:
         return inside(power.network, partial(listening, "127.0.0.1", port))
 
-    def way_in(self, power: Power, folder: MachineFolder) -> tuple[list[str], dict[str, str]]:
+    def way_in(self, power: RunningPower, folder: MachineFolder) -> tuple[list[str], dict[str, str]]:
         target = ["--target", str(power.init.pid), "--mount", "--uts", "--ipc", "--net", "--pid"]
         return ["nsenter", *target, "--"], dict(read(folder.order)["environment"])
 
-    def connected(self, power: Power, address: str, port: int) -> socket.socket:
+    def connected(self, power: RunningPower, address: str, port: int) -> socket.socket:
         return inside(power.network, partial(socket.create_connection, (address, port), 10.0))
 
-    def command(self, power: Power, folder: MachineFolder, script: Path) -> tuple[list[str], dict[str, str]]:
+    def command(self, power: RunningPower, folder: MachineFolder, script: Path) -> tuple[list[str], dict[str, str]]:
         words, variables = self.way_in(power, folder)
         return [*words, f"/{script.relative_to(folder.root)}"], variables
 
     def rewritten(self, folder: MachineFolder, script: str) -> str:  # noqa: ARG002  # nothing is elsewhere here
         return script
 
-    def power_off(self, power: Power, folder: MachineFolder) -> None:
-        """The kernel kills what is left of a pid namespace whose first process is gone, before that one is reaped."""
+    def power_off(self, power: RunningPower, folder: MachineFolder) -> None:
+        """The kernel kills all processes of a pid namespace whose first process is gone, before that one is reaped."""
         for process in (power.init, power.holder):
             if process.alive:
                 with suppress(ProcessLookupError):
@@ -125,7 +124,7 @@ class Walled:
         power.wait()
         self.let_go(power, folder)
 
-    def let_go(self, power: Power, folder: MachineFolder) -> None:
+    def let_go(self, power: RunningPower, folder: MachineFolder) -> None:
         if power.network >= 0:
             os.close(power.network)
         self._leave(folder.name)
@@ -141,7 +140,7 @@ class Walled:
             Path(upper).mkdir(parents=True, exist_ok=True)
             Path(work).mkdir(parents=True, exist_ok=True)
             if fresh and lower == "/etc":
-                _hide(Path(upper) / "systemd" / "system")  # the services of the host are not those of the machine
+                _hide(Path(upper) / "systemd" / "system")  # the services of the host do not belong to the machine
 
     def _layers(self, folder: MachineFolder) -> list[list[str]]:
         layers = folder.disk / "layers"
@@ -165,7 +164,7 @@ class Walled:
         }
 
     def _links(self) -> dict[str, str]:
-        """Every image has a `python3`; where the host's is elsewhere, it is the one that runs this."""
+        """Every image has a `python3`; where the host's is elsewhere, it is the interpreter of this process."""
         links = {name: str(Path(name).readlink()) for name in self._shown if Path(name).is_symlink()}
         found = shutil.which("python3", path=ENVIRONMENT["PATH"])
         return links if found else {**links, "/usr/local/bin/python3": python()}
@@ -186,7 +185,7 @@ class Walled:
 
 
 def outermost(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """Each once, and none that another has in it: two overlays cannot share a place."""
+    """Each once, without those inside another: two overlays cannot share a path."""
     once = tuple(dict.fromkeys(str(Path(name)) for name in folders))
     return tuple(name for name in once if not _is_below(name, tuple(other for other in once if other != name)))
 

@@ -1,4 +1,4 @@
-"""All machines of a twin, whatever is between them and the host: made, found again, watched over, and taken away."""
+"""All machines of a twin, whatever separates them from the host: created, found again, watched and removed."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ from typing import Any
 
 from stoker.errors import TwinFailed
 from stoker.files.lock import claim
-from stoker.twin.machines import Acknowledged, MachineSpec, TokenFor, sshd
-from stoker.twin.machines.command import run_script
+from stoker.twin.machines import Acknowledged, MachineSpec, TokenFor, access
+from stoker.twin.machines.access import run_script
 from stoker.twin.machines.folder import MachineFolder, read, write
 from stoker.twin.machines.listener import Handle, Listener
-from stoker.twin.machines.machine import Machine
-from stoker.twin.machines.metadata import NO_EVENTS, Subject, instance_document
-from stoker.twin.machines.metadata_http import serve
-from stoker.twin.machines.power import Enclosure, Power
-from stoker.twin.machines.relay import join, relay_to
+from stoker.twin.machines.metadata import NO_EVENTS, MetadataSubject, instance_document, serve
+from stoker.twin.machines.outward import join, relay_to
+from stoker.twin.machines.power import Enclosure, RunningPower
 from stoker.twin.machines.userdata import plan
 
 log = logging.getLogger("stoker.twin")
 
 
 class Yard:
-    """`first_events_s(name)` is how long a machine's first answer about scheduled events takes, in seconds.
+    """`first_events_s(name)` is the duration of a machine's first response about scheduled events, in seconds.
 
-    `served` are ports of every machine's loopback at which the twin itself answers.
+    `served` are ports of every machine's loopback that the twin itself serves.
     """
 
     def __init__(
@@ -53,7 +51,7 @@ class Yard:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._key = _lock(folder)
         self._ports: set[int] = set(read(folder / "ports.json").get("ports", []))
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, TwinMachine] = {}
         for each in sorted(folder.iterdir()):
             if each.is_dir():
                 self._find(MachineFolder(each))
@@ -64,7 +62,7 @@ class Yard:
     def create(self, spec: MachineSpec) -> None:
         folder = MachineFolder.of(self._folder, spec.name)
         with self._mutex:
-            machine = self._machines.setdefault(spec.name, Machine(spec, folder))
+            machine = self._machines.setdefault(spec.name, TwinMachine(spec, folder))
         with machine.lock:
             if folder.spec() is None:
                 folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -93,7 +91,7 @@ class Yard:
             self._machines.pop(name, None)
 
     def alive(self, name: str) -> bool:
-        """One that has shut itself down is off from the moment that somebody looks."""
+        """A machine that has shut down by itself counts as off from the next look on."""
         machine = self._machines.get(name)
         if machine is None:
             return False
@@ -136,7 +134,7 @@ class Yard:
         power = machine.power if machine else None
         if machine is None or power is None or not power.alive:
             return
-        if port == sshd.PORT:
+        if port == access.PORT:
             self._log_in(machine, power, connection)
             return
         reached = self._enclosure.connected(power, machine.spec.address, port)
@@ -145,19 +143,19 @@ class Yard:
                 reached.settimeout(None)
                 join(connection, reached)
 
-    def _log_in(self, machine: Machine, power: Power, connection: socket.socket) -> None:
+    def _log_in(self, machine: TwinMachine, power: RunningPower, connection: socket.socket) -> None:
         way = self._enclosure.way_in(power, machine.folder)
         if way is None:
             return
-        if not Path(sshd.PROGRAM).exists():
-            log.warning(sshd.LACKING)
+        if not Path(access.PROGRAM).exists():
+            log.warning(access.LACKING)
             return
-        with machine.lock:  # the first two to come would make the account twice
-            code, _, err = self.run_command(machine.spec.name, sshd.preparation(machine.spec.facts), 30.0)
+        with machine.lock:  # two first connections would create the account twice
+            code, _, err = self.run_command(machine.spec.name, access.preparation(machine.spec.facts), 30.0)
         if code:
-            log.warning("the sshd of machine %s cannot be made ready: %s", machine.spec.name, err.strip())
+            log.warning("could not prepare the sshd of machine %s: %s", machine.spec.name, err.strip())
             return
-        sshd.serve(*way, connection.fileno(), machine.folder.console)
+        access.serve(*way, connection.fileno(), machine.folder.console)
 
     def close(self) -> None:
         for machine in list(self._machines.values()):
@@ -172,18 +170,18 @@ class Yard:
         os.close(self._key)
 
     def _find(self, folder: MachineFolder) -> None:
-        """A machine that was being made or removed when the twin died is removed."""
+        """A machine that was being created or removed when the twin died is removed."""
         spec = folder.spec()
         if spec is None:
             folder.remove()
             return
-        machine = self._machines[spec.name] = Machine(spec, folder)
+        machine = self._machines[spec.name] = TwinMachine(spec, folder)
         machine.events = read(folder.events) or dict(NO_EVENTS)
         power = self._enclosure.adopt(folder, spec)
         if power is not None:
             self._attend(machine, power)
 
-    def _power_on(self, machine: Machine) -> None:
+    def _power_on(self, machine: TwinMachine) -> None:
         if machine.power is not None:
             if machine.power.alive:
                 return
@@ -196,10 +194,10 @@ class Yard:
             self._power_off(machine)
             raise
 
-    def _attend(self, machine: Machine, power: Power) -> None:
+    def _attend(self, machine: TwinMachine, power: RunningPower) -> None:
         machine.power = power
         machine.off.clear()
-        subject = Subject(
+        subject = MetadataSubject(
             instance_document(machine.spec.facts, machine.spec.address),
             events=lambda: machine.events,
             acknowledge=partial(self._acknowledged, machine.spec.name),
@@ -212,15 +210,15 @@ class Yard:
         for port, handle in self._served.items():
             self._serve(machine, power, port, handle)
 
-    def _serve(self, machine: Machine, power: Power, port: int, handle: Handle) -> None:
+    def _serve(self, machine: TwinMachine, power: RunningPower, port: int, handle: Handle) -> None:
         if not machine.spec.outbound:
             return
-        with suppress(OSError):  # a machine whose own program has the port, or that has just died
+        with suppress(OSError):  # a program of the machine uses the port, or it has just died
             listening = self._enclosure.listen(power, port)
             if listening is not None:
                 machine.listeners.append(Listener(listening, handle))
 
-    def _power_off(self, machine: Machine) -> None:
+    def _power_off(self, machine: TwinMachine) -> None:
         power, machine.power = machine.power, None
         machine.off.set()
         if power is not None:
@@ -229,8 +227,8 @@ class Yard:
             listener.close()
         machine.listeners.clear()
 
-    def _wake_events(self, machine: Machine) -> None:
-        """The first request switches the service on for the machine; those that come meanwhile wait as long."""
+    def _wake_events(self, machine: TwinMachine) -> None:
+        """The first request enables the service for the machine; concurrent ones wait as long."""
         with machine.waking:
             if not machine.awake:
                 machine.awake = not machine.off.wait(self._first_events_s(machine.spec.name))
@@ -239,5 +237,21 @@ class Yard:
 def _lock(folder: Path) -> int:
     key = claim(folder / "lock")
     if key is None:
-        raise TwinFailed(f"the machines in {folder} belong to a twin that runs", hint="stoker twin down")
+        raise TwinFailed(f"a running twin uses the machines in {folder}", hint="stoker twin down")
     return key
+
+
+class TwinMachine:
+    """`lock` is held during power changes; `power` is None while it is off."""
+
+    def __init__(self, spec: MachineSpec, folder: MachineFolder) -> None:
+        self.spec = spec
+        self.folder = folder
+        self.lock = threading.RLock()
+        self.power: RunningPower | None = None
+        self.off = threading.Event()
+        self.events: Mapping[str, Any] = dict(NO_EVENTS)
+        self.listeners: list[Listener] = []
+        self.commands = 0
+        self.waking = threading.Lock()
+        self.awake = False  # Scheduled Events was requested once

@@ -1,12 +1,12 @@
-"""Where each size is offered and what things cost there: a small part of Azure's own lists, with their gaps."""
+"""Where each size is offered and at which price: a small part of Azure's own lists, with their gaps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stoker.twin.market.sizes import SIZES, Size
+from stoker.twin.market.sizes import SIZES, TwinSize
 
-__all__ = ["REGIONS", "SIZES", "Region", "Size", "sizes_in"]  # sizes are had from here as well
+__all__ = ["REGIONS", "SIZES", "Region", "TwinSize", "sizes_in"]  # sizes are imported from here as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,10 @@ class Region:
     title: str
     price_factor: float
     zones: tuple[str, ...] = ("1", "2", "3")
-    lacks: tuple[str, ...] = ()  # beginnings of size names
-    withheld: tuple[tuple[str, tuple[str, ...]], ...] = ()  # beginnings of size names, and zones they are withheld in
+    lacks: tuple[str, ...] = ()  # prefixes of size names
+    withheld: tuple[
+        tuple[str, tuple[str, ...]], ...
+    ] = ()  # prefixes of size names, and zones where they are unavailable
 
 
 REGIONS = {
@@ -36,7 +38,7 @@ REGIONS = {
     )
 }
 
-# Premium SSDs are sold by tiers, each for disks of up to so many GB, at a price for a month.
+# Premium SSDs are sold in tiers, each for disks up to a size in GB, at a monthly price.
 DISK_TIERS = {
     "P4": (32, 5.28),
     "P6": (64, 10.21),
@@ -47,7 +49,7 @@ DISK_TIERS = {
     "P40": (2048, 259.05),
     "P50": (4096, 495.57),
 }
-# Standard SSDs likewise, for sizes that take no Premium SSD.
+# Standard SSDs likewise, for sizes without support for Premium SSDs.
 STANDARD_TIERS = {
     "E4": (32, 2.40),
     "E6": (64, 4.80),
@@ -58,9 +60,9 @@ STANDARD_TIERS = {
     "E40": (2048, 153.60),
     "E50": (4096, 307.20),
 }
-CURRENCIES = {"USD": 1.0, "EUR": 0.92, "GBP": 0.79, "CHF": 0.88, "JPY": 150.0, "INR": 84.0}  # for a dollar: made up
+CURRENCIES = {"USD": 1.0, "EUR": 0.92, "GBP": 0.79, "CHF": 0.88, "JPY": 150.0, "INR": 84.0}  # per dollar: invented
 ADDRESS_USD_PER_HOUR = 0.005
-BLOB_USD_PER_GB_MONTH = 0.0184  # hot, kept three times in one place, in `eastus`
+BLOB_USD_PER_GB_MONTH = 0.0184  # hot, locally redundant, in `eastus`
 DEFAULT_DISK_GB = 30
 CORES_PER_FAMILY = 100  # an ordinary subscription's quota, per region
 CORES_PER_GPU_FAMILY = 96
@@ -68,13 +70,13 @@ CORES_PER_REGION = 350
 SPOT_CORES = 100
 
 
-def sizes_in(region: str) -> list[Size]:
-    """What is offered there, whether or not it can be had just now."""
+def sizes_in(region: str) -> list[TwinSize]:
+    """The sizes offered there, available or not."""
     place = REGIONS[region]
     return [size for size in SIZES.values() if not size.name.startswith(place.lacks or ("\0",))]
 
 
-def size_in(name: str, region: str) -> Size | None:
+def size_in(name: str, region: str) -> TwinSize | None:
     return next((size for size in sizes_in(region) if size.name.lower() == name.lower()), None)
 
 
@@ -83,12 +85,12 @@ def region_named(text: str) -> Region | None:
     return REGIONS.get(text.replace(" ", "").lower())
 
 
-def on_demand_usd(size: Size, region: str) -> float:
+def on_demand_usd(size: TwinSize, region: str) -> float:
     return round(size.usd_per_hour * REGIONS[region].price_factor, 6)
 
 
-def withheld_zones(size: Size, region: str) -> tuple[str, ...]:
-    """Zones of the region in which this subscription cannot have the size."""
+def withheld_zones(size: TwinSize, region: str) -> tuple[str, ...]:
+    """Zones of the region where the size is unavailable to this subscription."""
     return next((zones for start, zones in REGIONS[region].withheld if size.name.startswith(start)), ())
 
 

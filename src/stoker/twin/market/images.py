@@ -1,4 +1,4 @@
-"""Images that the twin's marketplace has: each is of one processor and one generation, as sizes are."""
+"""The images of the twin's marketplace: each has one processor architecture and one generation, as sizes do."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ALIASES = {
 
 
 def named(reference: Mapping[str, Any]) -> Image | None:
-    """What an `imageReference` means; None where there is no such image, or no such version of it."""
+    """The image of an `imageReference`; None where the image, or its version, does not exist."""
     publisher, offer, sku = (str(reference.get(word, "")).lower() for word in ("publisher", "offer", "sku"))
     image = IMAGES.get((publisher, offer, sku))
     return image if str(reference.get("version", "")).lower() in ("latest", VERSION) else None

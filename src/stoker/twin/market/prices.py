@@ -1,4 +1,4 @@
-"""What a size costs at a moment: on demand a fixed price, on spot one that moves with the weather."""
+"""The price of a size at a moment: fixed on demand, changing with the weather on spot."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from itertools import pairwise
 from typing import Any
 
 from stoker.twin.market import catalog
-from stoker.twin.state import Charge, Cloud
+from stoker.twin.state import Charge, CloudState
 from stoker.twin.time.weather import draw
 
-STEP_S = 300.0  # a spot price holds for this long
+STEP_S = 300.0  # how long a spot price stays the same
 _MONTH_S = 730 * 3600.0
 
 
-def spot_usd(cloud: Cloud, size: catalog.Size, region: str, now: float) -> float:
-    """Per hour. What was ordered by hand counts before the weather."""
+def spot_usd(cloud: CloudState, size: catalog.TwinSize, region: str, now: float) -> float:
+    """Per hour. A price ordered by a test goes before the weather's."""
     orders = [
         order
         for order in cloud.prices
@@ -28,8 +28,8 @@ def spot_usd(cloud: Cloud, size: catalog.Size, region: str, now: float) -> float
     return round(usual * (1 + cloud.weather.price_swing * _swing(cloud, size, region, now)), 6)
 
 
-def _swing(cloud: Cloud, size: catalog.Size, region: str, now: float) -> float:
-    """Between -1 and 1: a slow wave and a quick one of the place's own, and some noise, as prices seem to do."""
+def _swing(cloud: CloudState, size: catalog.TwinSize, region: str, now: float) -> float:
+    """Between -1 and 1: a slow and a fast wave per region and size, and some noise, as real prices seem to have."""
     step = int(now // STEP_S)
     key = (cloud.weather.seed, size.name, region)
     day = math.sin(2 * math.pi * (step * STEP_S / 86_400 + draw("day", *key)))
@@ -37,8 +37,8 @@ def _swing(cloud: Cloud, size: catalog.Size, region: str, now: float) -> float:
     return 0.5 * day + 0.3 * hours + 0.2 * (2 * draw("noise", *key, step) - 1)
 
 
-def usd_per_hour(cloud: Cloud, charge: Charge, now: float) -> float:
-    """What the thing a charge is for costs at this moment."""
+def usd_per_hour(cloud: CloudState, charge: Charge, now: float) -> float:
+    """The current price of the charged resource."""
     if charge.meter in ("disk", "standard disk"):
         usd = catalog.disk_usd_per_month(float(charge.size), premium=charge.meter == "disk")
         return usd * 3600 / _MONTH_S
@@ -50,8 +50,8 @@ def usd_per_hour(cloud: Cloud, charge: Charge, now: float) -> float:
     return catalog.on_demand_usd(size, charge.region)
 
 
-def usd(cloud: Cloud, charge: Charge, now: float) -> float:
-    """What a charge comes to, by the second, until now or its end."""
+def usd(cloud: CloudState, charge: Charge, now: float) -> float:
+    """The amount of a charge, by the second, until now or its end."""
     until = now if charge.until is None else charge.until
     if charge.meter != "spot":
         return (until - charge.since) / 3600 * usd_per_hour(cloud, charge, now)
@@ -61,25 +61,25 @@ def usd(cloud: Cloud, charge: Charge, now: float) -> float:
     return total
 
 
-def _stretches(cloud: Cloud, since: float, until: float) -> list[tuple[float, float]]:
-    """Stretches of one price each."""
+def _stretches(cloud: CloudState, since: float, until: float) -> list[tuple[float, float]]:
+    """Intervals of one price each."""
     steps = range(int(since // STEP_S) + 1, int(until // STEP_S) + 1)
     changes = {step * STEP_S for step in steps} | {order.at for order in cloud.prices if since < order.at < until}
     edges = [since, *sorted(changes), until]
     return [(begin, end) for begin, end in pairwise(edges) if end > begin]
 
 
-# The twin's own bill: when each thing cost money, and how much that came to.
+# The twin's own bill: when each resource was billed, and the amount.
 
 
-def begin(cloud: Cloud, charge: Charge) -> Cloud:
-    """Something costs money from now on. Nothing changes where the same runs already."""
+def begin(cloud: CloudState, charge: Charge) -> CloudState:
+    """A resource is billed from now on. No change where it is already."""
     if any(one.until is None and one.resource.lower() == charge.resource.lower() for one in cloud.charges):
         return cloud
     return replace(cloud, charges=(*cloud.charges, charge))
 
 
-def end(cloud: Cloud, resource: str, now: float) -> Cloud:
+def end(cloud: CloudState, resource: str, now: float) -> CloudState:
     charges = tuple(
         replace(one, until=now) if one.until is None and one.resource.lower() == resource.lower() else one
         for one in cloud.charges
@@ -87,8 +87,8 @@ def end(cloud: Cloud, resource: str, now: float) -> Cloud:
     return replace(cloud, charges=charges)
 
 
-def bill(cloud: Cloud, now: float) -> dict[str, Any]:
-    """Every charge with what it comes to, the sum, and what the hour costs now."""
+def bill(cloud: CloudState, now: float) -> dict[str, Any]:
+    """Every charge with its amount, the total, and the current price per hour."""
     lines = [
         {
             "resource": one.resource,

@@ -1,13 +1,13 @@
-"""How many cores a subscription may have: limits, what is used, and the refusal in Azure's words."""
+"""The core quota of a subscription: limits, usage, and the refusal in Azure's words."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from stoker.twin.market import catalog
-from stoker.twin.market.catalog import Size
+from stoker.twin.market.catalog import TwinSize
 from stoker.twin.refusal import conflict
-from stoker.twin.state import Cloud, Resource
+from stoker.twin.state import CloudState, Resource
 
 TOTAL = "cores"
 SPOT = "lowPriorityCores"
@@ -15,7 +15,7 @@ MACHINES = "virtualMachines"
 VMS = "Microsoft.Compute/virtualMachines"
 
 
-def limit(cloud: Cloud, region: str, name: str) -> int:
+def limit(cloud: CloudState, region: str, name: str) -> int:
     ordered = cloud.quotas.get(f"{region}/{name}".lower())
     if ordered is not None:
         return ordered
@@ -25,16 +25,16 @@ def limit(cloud: Cloud, region: str, name: str) -> int:
     return catalog.CORES_PER_GPU_FAMILY if gpu else catalog.CORES_PER_FAMILY
 
 
-def used(cloud: Cloud, region: str, name: str) -> int:
-    """Deallocated machines count as well, as in Azure."""
+def used(cloud: CloudState, region: str, name: str) -> int:
+    """Deallocated VMs count as well, as in Azure."""
     vms = [vm for vm in cloud.all(VMS) if vm.region == region and not _failed(vm)]
     if name == MACHINES:
         return len(vms)
     return sum(size_of(vm).cpus for vm in vms if name in counters(size_of(vm), is_spot(vm)))
 
 
-def check(cloud: Cloud, region: str, size: Size, spot: bool) -> None:
-    """Refused where this many more cores would be too many."""
+def check(cloud: CloudState, region: str, size: TwinSize, spot: bool) -> None:
+    """Refused where this many more cores would exceed a limit."""
     for name in counters(size, spot):
         allowed, taken = limit(cloud, region, name), used(cloud, region, name)
         if taken + size.cpus <= allowed:
@@ -51,7 +51,7 @@ def check(cloud: Cloud, region: str, size: Size, spot: bool) -> None:
         )
 
 
-def usages(cloud: Cloud, region: str) -> list[dict[str, Any]]:
+def usages(cloud: CloudState, region: str) -> list[dict[str, Any]]:
     families = sorted({size.family for size in catalog.sizes_in(region)})
     titles = {TOTAL: "Total Regional vCPUs", SPOT: "Total Regional Low-priority vCPUs", MACHINES: "Virtual Machines"}
     return [
@@ -65,12 +65,12 @@ def usages(cloud: Cloud, region: str) -> list[dict[str, Any]]:
     ]
 
 
-def counters(size: Size, spot: bool) -> tuple[str, ...]:
-    """Spot machines count against one limit of their own."""
+def counters(size: TwinSize, spot: bool) -> tuple[str, ...]:
+    """Spot VMs count towards a limit of their own."""
     return (SPOT,) if spot else (TOTAL, size.family)
 
 
-def size_of(vm: Resource) -> Size:
+def size_of(vm: Resource) -> TwinSize:
     return catalog.SIZES[str(vm.properties["hardwareProfile"]["vmSize"]).lower()]
 
 
@@ -79,5 +79,5 @@ def is_spot(vm: Resource) -> bool:
 
 
 def _failed(vm: Resource) -> bool:
-    """One that was never had uses nothing."""
+    """A VM that was never allocated uses nothing."""
     return vm.properties.get("provisioningState") == "Failed" and "timeCreated" not in vm.properties

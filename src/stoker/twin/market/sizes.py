@@ -1,29 +1,33 @@
-"""The sizes of machines that the twin has: a small part of Azure's list, with the kinds that surprise a newcomer.
+"""The sizes of machines that the twin has: a small part of Azure's list, with the kinds that surprise a newcomer, and
+as the list of resource SKUs shows them.
 
-Prices are near Azure's published ones and are no source for them.
+Prices are close to Azure's published ones, but not a source for them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from stoker.twin.market import catalog
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class TwinSize:
     name: str
     family: str
     cpus: int
     memory_gb: float
     usd_per_hour: float  # on demand, Linux, in `eastus`
-    spot_share: float  # of that; 0: not offered as Spot
+    spot_share: float  # of that; 0: not available as Spot
     gpus: int = 0  # as the list of resource SKUs counts them: a sixth of an A10 counts as one
     gpu: str = ""
     architecture: str = "x64"
     generations: str = "V1,V2"  # of Hyper-V
-    premium: bool = True  # takes Premium SSDs
+    premium: bool = True  # supports Premium SSDs
     confidential: str = ""  # SNP or TDX
     usable_cpus: int = 0  # of a size with constrained cores; 0: all
-    closed: bool = False  # listed as unavailable to this subscription: new ones cannot have the older families
+    closed: bool = False  # listed as unavailable to this subscription: new ones cannot use the older families
     retired: bool = False  # still listed, and refused
     controllers: str = "SCSI"  # of disks
 
@@ -33,12 +37,12 @@ class Size:
 
     @property
     def label(self) -> str:
-        """As meters call it: `D4s v5`."""
+        """Its name in meters: `D4s v5`."""
         return self.name.partition("_")[2].replace("_", " ")
 
     @property
     def series(self) -> str:
-        """As the price list calls it: `Standard_D4s_v5` is of the `Dsv5`."""
+        """Its series in the price list: `Standard_D4s_v5` belongs to `Dsv5`."""
         first, *rest = self.label.split(" ")
         return "".join(letter for letter in first if not letter.isdigit()) + "".join(rest)
 
@@ -48,70 +52,80 @@ class Size:
 
     @property
     def accelerated(self) -> bool:
-        """Whether it has accelerated networking."""
+        """Whether it supports accelerated networking."""
         return self.cpus > 1 and not self.name.startswith(("Standard_A", "Basic_"))
 
 
 _PLAIN = (
-    Size("Standard_D2s_v5", "standardDSv5Family", 2, 8, 0.096, 0.18),
-    Size("Standard_D4s_v5", "standardDSv5Family", 4, 16, 0.192, 0.18),
-    Size("Standard_D8s_v5", "standardDSv5Family", 8, 32, 0.384, 0.18),
-    Size("Standard_D16s_v5", "standardDSv5Family", 16, 64, 0.768, 0.18),
-    Size("Standard_D32s_v5", "standardDSv5Family", 32, 128, 1.536, 0.18),
-    Size("Standard_D2as_v5", "standardDASv5Family", 2, 8, 0.086, 0.19),
-    Size("Standard_D4as_v5", "standardDASv5Family", 4, 16, 0.172, 0.22),
-    Size("Standard_E8s_v5", "standardESv5Family", 8, 64, 0.504, 0.20),
-    Size("Standard_E8-4s_v5", "standardESv5Family", 8, 64, 0.504, 0.20, usable_cpus=4),
-    Size("Standard_F4as_v6", "standardFasv6Family", 4, 16, 0.189, 0.22, generations="V2", controllers="SCSI, NVMe"),
-    Size("Standard_F8as_v6", "standardFasv6Family", 8, 32, 0.378, 0.22, generations="V2", controllers="SCSI, NVMe"),
-    Size("Standard_F16as_v6", "standardFasv6Family", 16, 64, 0.756, 0.22, generations="V2", controllers="SCSI, NVMe"),
+    TwinSize("Standard_D2s_v5", "standardDSv5Family", 2, 8, 0.096, 0.18),
+    TwinSize("Standard_D4s_v5", "standardDSv5Family", 4, 16, 0.192, 0.18),
+    TwinSize("Standard_D8s_v5", "standardDSv5Family", 8, 32, 0.384, 0.18),
+    TwinSize("Standard_D16s_v5", "standardDSv5Family", 16, 64, 0.768, 0.18),
+    TwinSize("Standard_D32s_v5", "standardDSv5Family", 32, 128, 1.536, 0.18),
+    TwinSize("Standard_D2as_v5", "standardDASv5Family", 2, 8, 0.086, 0.19),
+    TwinSize("Standard_D4as_v5", "standardDASv5Family", 4, 16, 0.172, 0.22),
+    TwinSize("Standard_E8s_v5", "standardESv5Family", 8, 64, 0.504, 0.20),
+    TwinSize("Standard_E8-4s_v5", "standardESv5Family", 8, 64, 0.504, 0.20, usable_cpus=4),
+    TwinSize("Standard_F4as_v6", "standardFasv6Family", 4, 16, 0.189, 0.22, generations="V2", controllers="SCSI, NVMe"),
+    TwinSize("Standard_F8as_v6", "standardFasv6Family", 8, 32, 0.378, 0.22, generations="V2", controllers="SCSI, NVMe"),
+    TwinSize(
+        "Standard_F16as_v6", "standardFasv6Family", 16, 64, 0.756, 0.22, generations="V2", controllers="SCSI, NVMe"
+    ),
 )
-# Cheap, and each of them refuses what fits the others: another processor, generation, disk or image.
+# Cheap, and each refuses what fits the others: another processor, generation, disk or image.
 _PECULIAR = (
-    Size("Standard_D2ps_v5", "standardDPSv5Family", 2, 8, 0.077, 0.15, architecture="Arm64", generations="V2"),
-    Size("Standard_D4ps_v5", "standardDPSv5Family", 4, 16, 0.154, 0.15, architecture="Arm64", generations="V2"),
-    Size("Standard_A1_v2", "standardAv2Family", 1, 2, 0.043, 0.22, generations="V1", premium=False),
-    Size("Standard_A2_v2", "standardAv2Family", 2, 4, 0.091, 0.11, generations="V1", premium=False),
-    Size("Standard_D2_v5", "standardDv5Family", 2, 8, 0.096, 0.15, premium=False),
-    Size("Basic_A0", "basicAFamily", 1, 0.75, 0.018, 0, generations="V1", premium=False),
-    Size("Standard_DC2as_v5", "standardDCASv5Family", 2, 8, 0.086, 0.16, generations="V2", confidential="SNP"),
+    TwinSize("Standard_D2ps_v5", "standardDPSv5Family", 2, 8, 0.077, 0.15, architecture="Arm64", generations="V2"),
+    TwinSize("Standard_D4ps_v5", "standardDPSv5Family", 4, 16, 0.154, 0.15, architecture="Arm64", generations="V2"),
+    TwinSize("Standard_A1_v2", "standardAv2Family", 1, 2, 0.043, 0.22, generations="V1", premium=False),
+    TwinSize("Standard_A2_v2", "standardAv2Family", 2, 4, 0.091, 0.11, generations="V1", premium=False),
+    TwinSize("Standard_D2_v5", "standardDv5Family", 2, 8, 0.096, 0.15, premium=False),
+    TwinSize("Basic_A0", "basicAFamily", 1, 0.75, 0.018, 0, generations="V1", premium=False),
+    TwinSize("Standard_DC2as_v5", "standardDCASv5Family", 2, 8, 0.086, 0.16, generations="V2", confidential="SNP"),
 )
-# New subscriptions cannot have these any more.
+# Not available to new subscriptions any more.
 _OLD = (
-    Size("Standard_B1s", "standardBSFamily", 1, 1, 0.0104, 0, closed=True),
-    Size("Standard_B2s", "standardBSFamily", 2, 4, 0.0416, 0, closed=True),
-    Size("Standard_DS1_v2", "standardDSv2Family", 1, 3.5, 0.073, 0.20, closed=True),
-    Size("Standard_D2s_v3", "standardDSv3Family", 2, 8, 0.096, 0.16, closed=True),
-    Size("Standard_D2s_v4", "standardDSv4Family", 2, 8, 0.096, 0.16, closed=True),
-    Size("Standard_F4s_v2", "standardFSv2Family", 4, 8, 0.169, 0.20, closed=True),
-    Size("Standard_NC6s_v3", "standardNCSv3Family", 6, 112, 3.06, 0.10, 1, "V100", retired=True),
-    Size("Standard_NV4as_v4", "standardNVSv4Family", 4, 14, 0.233, 0.20, 1, "MI25", retired=True),
+    TwinSize("Standard_B1s", "standardBSFamily", 1, 1, 0.0104, 0, closed=True),
+    TwinSize("Standard_B2s", "standardBSFamily", 2, 4, 0.0416, 0, closed=True),
+    TwinSize("Standard_DS1_v2", "standardDSv2Family", 1, 3.5, 0.073, 0.20, closed=True),
+    TwinSize("Standard_D2s_v3", "standardDSv3Family", 2, 8, 0.096, 0.16, closed=True),
+    TwinSize("Standard_D2s_v4", "standardDSv4Family", 2, 8, 0.096, 0.16, closed=True),
+    TwinSize("Standard_F4s_v2", "standardFSv2Family", 4, 8, 0.169, 0.20, closed=True),
+    TwinSize("Standard_NC6s_v3", "standardNCSv3Family", 6, 112, 3.06, 0.10, 1, "V100", retired=True),
+    TwinSize("Standard_NV4as_v4", "standardNVSv4Family", 4, 14, 0.233, 0.20, 1, "MI25", retired=True),
 )
 _GPUS = (
-    Size("Standard_NC4as_T4_v3", "Standard NCASv3_T4 Family", 4, 28, 0.526, 0.25, 1, "T4"),
-    Size("Standard_NC8as_T4_v3", "Standard NCASv3_T4 Family", 8, 56, 0.752, 0.25, 1, "T4"),
-    Size("Standard_NC64as_T4_v3", "Standard NCASv3_T4 Family", 64, 440, 4.352, 0.25, 4, "T4"),
-    Size("Standard_NV6ads_A10_v5", "StandardNVADSA10v5Family", 6, 55, 0.454, 0.20, 1, "A10"),
-    Size("Standard_NV12ads_A10_v5", "StandardNVADSA10v5Family", 12, 110, 0.908, 0.20, 1, "A10"),
-    Size("Standard_NV18ads_A10_v5", "StandardNVADSA10v5Family", 18, 220, 1.60, 0.20, 1, "A10"),
-    Size("Standard_NV36ads_A10_v5", "StandardNVADSA10v5Family", 36, 440, 3.20, 0.20, 1, "A10"),
-    Size("Standard_NV72ads_A10_v5", "StandardNVADSA10v5Family", 72, 880, 6.52, 0.20, 2, "A10"),
-    Size("Standard_NG8ads_V620_v1", "StandardNGADSV620v1Family", 8, 16, 0.468, 0.20, 1, "V620", generations="V2"),
-    Size("Standard_NC24ads_A100_v4", "StandardNCADSA100v4Family", 24, 220, 3.673, 0.30, 1, "A100", generations="V2"),
-    Size("Standard_NC48ads_A100_v4", "StandardNCADSA100v4Family", 48, 440, 7.346, 0.30, 2, "A100", generations="V2"),
-    Size("Standard_NC96ads_A100_v4", "StandardNCADSA100v4Family", 96, 880, 14.692, 0.30, 4, "A100", generations="V2"),
-    Size("Standard_ND96asr_v4", "standardNDASv4_A100Family", 96, 900, 27.197, 0.35, 8, "A100", generations="V2"),
-    Size("Standard_ND96amsr_A100_v4", "standardNDAMSv4_A100Family", 96, 1900, 32.77, 0.35, 8, "A100", generations="V2"),
-    Size("Standard_NC40ads_H100_v5", "StandardNCadsH100v5Family", 40, 320, 6.98, 0.35, 1, "H100", generations="V2"),
-    Size(
+    TwinSize("Standard_NC4as_T4_v3", "Standard NCASv3_T4 Family", 4, 28, 0.526, 0.25, 1, "T4"),
+    TwinSize("Standard_NC8as_T4_v3", "Standard NCASv3_T4 Family", 8, 56, 0.752, 0.25, 1, "T4"),
+    TwinSize("Standard_NC64as_T4_v3", "Standard NCASv3_T4 Family", 64, 440, 4.352, 0.25, 4, "T4"),
+    TwinSize("Standard_NV6ads_A10_v5", "StandardNVADSA10v5Family", 6, 55, 0.454, 0.20, 1, "A10"),
+    TwinSize("Standard_NV12ads_A10_v5", "StandardNVADSA10v5Family", 12, 110, 0.908, 0.20, 1, "A10"),
+    TwinSize("Standard_NV18ads_A10_v5", "StandardNVADSA10v5Family", 18, 220, 1.60, 0.20, 1, "A10"),
+    TwinSize("Standard_NV36ads_A10_v5", "StandardNVADSA10v5Family", 36, 440, 3.20, 0.20, 1, "A10"),
+    TwinSize("Standard_NV72ads_A10_v5", "StandardNVADSA10v5Family", 72, 880, 6.52, 0.20, 2, "A10"),
+    TwinSize("Standard_NG8ads_V620_v1", "StandardNGADSV620v1Family", 8, 16, 0.468, 0.20, 1, "V620", generations="V2"),
+    TwinSize(
+        "Standard_NC24ads_A100_v4", "StandardNCADSA100v4Family", 24, 220, 3.673, 0.30, 1, "A100", generations="V2"
+    ),
+    TwinSize(
+        "Standard_NC48ads_A100_v4", "StandardNCADSA100v4Family", 48, 440, 7.346, 0.30, 2, "A100", generations="V2"
+    ),
+    TwinSize(
+        "Standard_NC96ads_A100_v4", "StandardNCADSA100v4Family", 96, 880, 14.692, 0.30, 4, "A100", generations="V2"
+    ),
+    TwinSize("Standard_ND96asr_v4", "standardNDASv4_A100Family", 96, 900, 27.197, 0.35, 8, "A100", generations="V2"),
+    TwinSize(
+        "Standard_ND96amsr_A100_v4", "standardNDAMSv4_A100Family", 96, 1900, 32.77, 0.35, 8, "A100", generations="V2"
+    ),
+    TwinSize("Standard_NC40ads_H100_v5", "StandardNCadsH100v5Family", 40, 320, 6.98, 0.35, 1, "H100", generations="V2"),
+    TwinSize(
         "Standard_NCC40ads_H100_v5",
         "StandardNCCadsH100v5Family",
         *(40, 320, 6.98, 0.30, 1, "H100"),
         generations="V2",
         confidential="SNP",
     ),
-    Size("Standard_ND96isr_H100_v5", "standardNDSH100v5Family", 96, 1900, 98.32, 0.40, 8, "H100", generations="V2"),
-    Size(
+    TwinSize("Standard_ND96isr_H100_v5", "standardNDSH100v5Family", 96, 1900, 98.32, 0.40, 8, "H100", generations="V2"),
+    TwinSize(
         "Standard_ND96isr_MI300X_v5",
         "standardNDISRMI300Xv5Family",
         *(96, 1850, 48.0, 0.40, 8, "MI300X"),
@@ -120,3 +134,76 @@ _GPUS = (
 )
 
 SIZES = {size.name.lower(): size for size in (*_PLAIN, *_PECULIAR, *_OLD, *_GPUS)}
+
+_NOT_YOURS = "NotAvailableForSubscription"
+
+
+def sku(size: TwinSize, region: str, *, restricted: bool) -> dict[str, Any]:
+    """`restricted`: a test has made it unavailable there."""
+    return {
+        "resourceType": "virtualMachines",
+        "name": size.name,
+        "tier": size.tier,
+        "size": size.name.partition("_")[2],
+        "family": size.family,
+        "locations": [region],
+        "locationInfo": [{"location": region, "zones": list(catalog.REGIONS[region].zones), "zoneDetails": []}],
+        "capabilities": [{"name": name, "value": str(value)} for name, value in _capabilities(size).items()],
+        "restrictions": _restrictions(size, region, restricted or size.closed),
+    }
+
+
+def disk_sku(name: str, tier: str, size: str, region: str) -> dict[str, Any]:
+    """The list contains other kinds besides sizes, and some of them have names of sizes."""
+    place = {"location": region, "zones": list(catalog.REGIONS[region].zones), "zoneDetails": []}
+    told = {"resourceType": "disks", "name": name, "tier": tier, "size": size, "locations": [region]}
+    return {**told, "locationInfo": [place], "capabilities": [], "restrictions": []}
+
+
+def host_sku(region: str) -> dict[str, Any]:
+    place = {"location": region, "zones": list(catalog.REGIONS[region].zones), "zoneDetails": []}
+    told = {"resourceType": "hostGroups/hosts", "name": "DSv5-Type1", "tier": "Standard", "locations": [region]}
+    return {**told, "locationInfo": [place], "capabilities": [{"name": "vCPUs", "value": "119"}], "restrictions": []}
+
+
+def _capabilities(size: TwinSize) -> dict[str, object]:
+    """A missing capability may be absent instead of `False`, as in Azure."""
+    facts = {
+        "MaxResourceVolumeMB": 0,
+        "OSVhdSizeMB": 1_047_552,
+        "vCPUs": size.cpus,
+        "MemoryPreservingMaintenanceSupported": not size.gpus,
+        "HyperVGenerations": size.generations,
+        "DiskControllerTypes": size.controllers,
+        "MemoryGB": int(size.memory_gb) if size.memory_gb == int(size.memory_gb) else size.memory_gb,
+        "MaxDataDiskCount": 8,
+        "CpuArchitectureType": size.architecture,
+        "LowPriorityCapable": size.spot,
+        "PremiumIO": size.premium,
+        "VMDeploymentTypes": "IaaS",
+        "vCPUsAvailable": size.usable_cpus or size.cpus,
+        "vCPUsPerCore": 1 if size.architecture == "Arm64" else 2,
+        "EphemeralOSDiskSupported": False,
+        "EncryptionAtHostSupported": size.premium,
+        "CapacityReservationSupported": size.premium,
+        "AcceleratedNetworkingEnabled": size.accelerated,
+        "RdmaEnabled": "r_" in size.name,
+        "MaxNetworkInterfaces": 2,
+    }
+    more: dict[str, object] = {"GPUs": size.gpus} if size.gpus else {}
+    more |= {"ConfidentialComputingType": size.confidential} if size.confidential else {}
+    return {**facts, **more}
+
+
+def _restrictions(size: TwinSize, region: str, closed: bool) -> list[dict[str, Any]]:
+    zones = list(catalog.REGIONS[region].zones)
+    found = []
+    if closed:
+        found.append(_restriction("Location", region, {"locations": [region]}))
+    if some := zones if closed else list(catalog.withheld_zones(size, region)):
+        found.append(_restriction("Zone", region, {"locations": [region], "zones": some}))
+    return found
+
+
+def _restriction(kind: str, region: str, info: dict[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "values": [region], "restrictionInfo": info, "reasonCode": _NOT_YOURS}

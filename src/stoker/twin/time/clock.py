@@ -1,4 +1,4 @@
-"""The twin's time: seconds since it was first started, that stand still while it is down and may run faster."""
+"""The twin's time: seconds since its first start. It stops while the twin is down and may run faster."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 from datetime import UTC, datetime
 
 
-class Clock:
-    """`now` counts the twin's seconds; `wall` says when one of them is, was or will be for everybody else."""
+class TwinClock:
+    """`now` counts the twin's seconds; `wall` converts one to wall-clock time."""
 
     def __init__(self, start: float = 0.0, speed: float = 1.0) -> None:
         self._anchor = (start, time.time(), time.monotonic())

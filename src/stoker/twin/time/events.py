@@ -1,4 +1,4 @@
-"""Scheduled events: what a machine is told before something happens to it, and what then happens."""
+"""Scheduled events: the notice to a machine, and what happens then."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from datetime import datetime
 from email.utils import format_datetime
 from typing import Any
 
-from stoker.twin.state import Cloud, Notice, Operation, Power, Resource, name_uuid
+from stoker.twin.state import CloudState, MachinePower, Operation, Resource, ScheduledEvent, name_uuid
 from stoker.twin.time import power
 
 Wall = Callable[[float], datetime]
 
-_WITHDRAWN_AFTER = 0.5  # of the notice: late enough to have been acted on
+_WITHDRAWN_AFTER = 0.5  # of the notice: late enough that a client has reacted
 
 
-def announce(cloud: Cloud, notice: Notice, wall: Wall) -> Cloud:
-    """The machine is told of it. At most one event of each kind is pending."""
+def announce(cloud: CloudState, notice: ScheduledEvent, wall: Wall) -> CloudState:
+    """The machine gets the notice. At most one event of each kind is pending."""
     pending = [
         one for one in cloud.notices.values() if (one.vm.lower(), one.event) == (notice.vm.lower(), notice.event)
     ]
     return cloud if pending else tell(cloud.put_notice(notice), notice.vm, wall)
 
 
-def preempt(cloud: Cloud, vm: Resource, now: float, wall: Wall, *, notice_s: float, withdrawn: bool) -> Cloud:
-    """A spot machine is going to be taken; at once where there is no notice."""
+def preempt(cloud: CloudState, vm: Resource, now: float, wall: Wall, *, notice_s: float, withdrawn: bool) -> CloudState:
+    """A spot machine will be evicted; at once where there is no notice."""
     instance = cloud.instance(vm.id)
-    if instance is None or instance.power not in (Power.RUNNING, Power.STARTING):
+    if instance is None or instance.power not in (MachinePower.RUNNING, MachinePower.STARTING):
         return cloud
     cloud = cloud.put_instance(replace(instance, evict_at=None))
     if notice_s <= 0 and not withdrawn:
         return evict(cloud, vm, now)
     withdraw_at = now + notice_s * _WITHDRAWN_AFTER if withdrawn else None
     id = name_uuid("event", vm.id, now)
-    return announce(cloud, Notice(id, vm.id, "Preempt", now + notice_s, withdraw_at), wall)
+    return announce(cloud, ScheduledEvent(id, vm.id, "Preempt", now + notice_s, withdraw_at), wall)
 
 
-def evict(cloud: Cloud, vm: Resource, now: float) -> Cloud:
-    """Switched off without a further word, and deallocated or deleted as its policy says."""
+def evict(cloud: CloudState, vm: Resource, now: float) -> CloudState:
+    """Powered off without further notice, and deallocated or deleted by its policy."""
     operation = Operation(name_uuid("evict", vm.id, now), "vm.deallocate", vm.id, now, now)
     if str(vm.properties.get("evictionPolicy", "Deallocate")).lower() == "delete":
         return power.destroy(cloud, vm.id, replace(operation, verb="vm.evict"), now)
     return power.halt(cloud, vm.id, operation, now)
 
 
-def withdraw(cloud: Cloud, notice: Notice, now: float, wall: Wall) -> Cloud:
-    """It will not happen after all. The weather will try again some time."""
+def withdraw(cloud: CloudState, notice: ScheduledEvent, now: float, wall: Wall) -> CloudState:
+    """It will not happen. The weather will try again some time."""
     cloud = tell(cloud.drop_notices([notice]), notice.vm, wall)
     instance = cloud.instance(notice.vm)
     if instance is None or not instance.spot:
@@ -55,8 +55,8 @@ def withdraw(cloud: Cloud, notice: Notice, now: float, wall: Wall) -> Cloud:
     return cloud.put_instance(replace(instance, evict_at=None if again == float("inf") else now + again))
 
 
-def come_true(cloud: Cloud, notice: Notice, now: float, wall: Wall) -> Cloud:
-    """The moment that was announced is here."""
+def come_true(cloud: CloudState, notice: ScheduledEvent, now: float, wall: Wall) -> CloudState:
+    """The announced moment has come."""
     cloud = cloud.drop_notices([notice])
     vm, instance = cloud.find(notice.vm), cloud.instance(notice.vm)
     if vm is None or instance is None:
@@ -75,8 +75,8 @@ def come_true(cloud: Cloud, notice: Notice, now: float, wall: Wall) -> Cloud:
     return tell(cloud, vm.id, wall)
 
 
-def acknowledged(cloud: Cloud, machine: str, events: Sequence[str], now: float) -> Cloud:
-    """The machine is ready, and does not want to wait for the rest of the notice."""
+def acknowledged(cloud: CloudState, machine: str, events: Sequence[str], now: float) -> CloudState:
+    """The machine is ready and approves the event before the end of the notice."""
     wanted = {event.lower() for event in events}
     for notice in cloud.notices.values():
         instance = cloud.instance(notice.vm)
@@ -85,20 +85,20 @@ def acknowledged(cloud: Cloud, machine: str, events: Sequence[str], now: float) 
     return cloud
 
 
-def tell(cloud: Cloud, vm: str, wall: Wall) -> Cloud:
-    """What Scheduled Events says inside the machine changes. The other machines of its scale set hear of it as well."""
+def tell(cloud: CloudState, vm: str, wall: Wall) -> CloudState:
+    """Updates Scheduled Events inside the machine, and in the other machines of its scale set."""
     for one in (vm, *_neighbours(cloud, vm)):
         cloud = _told(cloud, one, wall)
     return cloud
 
 
-def _neighbours(cloud: Cloud, vm: str) -> list[str]:
+def _neighbours(cloud: CloudState, vm: str) -> list[str]:
     found = cloud.find(vm)
     set_ = cloud.find(power.set_of(found)) if found and power.set_of(found) else None
     return [one.id for one in power.members(cloud, set_) if one.id.lower() != vm.lower()] if set_ else []
 
 
-def _told(cloud: Cloud, vm: str, wall: Wall) -> Cloud:
+def _told(cloud: CloudState, vm: str, wall: Wall) -> CloudState:
     instance = cloud.instance(vm)
     if instance is None:
         return cloud
@@ -107,7 +107,7 @@ def _told(cloud: Cloud, vm: str, wall: Wall) -> Cloud:
     return cloud.order(power.chore(cloud, "events", instance, cloud.now, document=document(cloud, vm, wall)))
 
 
-def document(cloud: Cloud, vm: str, wall: Wall) -> dict[str, Any]:
+def document(cloud: CloudState, vm: str, wall: Wall) -> dict[str, Any]:
     instance = cloud.instance(vm)
     about = {one.lower() for one in (vm, *_neighbours(cloud, vm))}
     notices = [notice for notice in cloud.notices.values() if notice.vm.lower() in about]
@@ -117,7 +117,7 @@ def document(cloud: Cloud, vm: str, wall: Wall) -> dict[str, Any]:
     }
 
 
-def _event(notice: Notice, wall: Wall) -> dict[str, Any]:
+def _event(notice: ScheduledEvent, wall: Wall) -> dict[str, Any]:
     return {
         "EventId": notice.id.upper(),
         "EventStatus": "Scheduled",
@@ -131,6 +131,6 @@ def _event(notice: Notice, wall: Wall) -> dict[str, Any]:
     }
 
 
-def _terminate(cloud: Cloud, vm: Resource, now: float) -> Cloud:
+def _terminate(cloud: CloudState, vm: Resource, now: float) -> CloudState:
     waiting = [one for one in cloud.operations.values() if one.open and (one.verb, one.about) == ("vm.delete", vm.id)]
     return power.destroy(cloud, vm.id, waiting[0], now) if waiting else cloud

@@ -1,4 +1,4 @@
-"""What happens to a VM and its machine: having it, power, and what goes with it when it is deleted."""
+"""What happens to a VM and its machine: allocation, power, and what is deleted with it."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.twin.market import prices, quota
-from stoker.twin.state import Charge, Chore, Cloud, Instance, Operation, Power, Resource, name_uuid
+from stoker.twin.state import Charge, Chore, CloudState, Instance, MachinePower, Operation, Resource, name_uuid
 
-BILLED = {Power.RUNNING, Power.STOPPING, Power.STOPPED, Power.DEALLOCATING}
+BILLED = {MachinePower.RUNNING, MachinePower.STOPPING, MachinePower.STOPPED, MachinePower.DEALLOCATING}
 VMS = "Microsoft.Compute/virtualMachines"
 SETS = "Microsoft.Compute/virtualMachineScaleSets"
 
 
-def chore(cloud: Cloud, verb: str, instance: Instance, now: float, **details: Any) -> Chore:
-    """The next thing to do to a machine; in order behind what is waiting already."""
+def chore(cloud: CloudState, verb: str, instance: Instance, now: float, **details: Any) -> Chore:
+    """The next action on a machine; after those that are waiting."""
     id = name_uuid("chore", verb, instance.name, now, cloud.requests, len(cloud.chores))
     return Chore(id, instance.name, verb, instance.vm, details)
 
 
-def begin(cloud: Cloud, operation: Operation, *chores: Chore) -> Cloud:
+def begin(cloud: CloudState, operation: Operation, *chores: Chore) -> CloudState:
     """An operation that ends when these chores are done."""
     names = tuple(one.id for one in chores)
     return cloud.order(*chores).put_operation(replace(operation, chores=(*operation.chores, *names)))
 
 
-def set_power(cloud: Cloud, vm: str, power: Power, now: float) -> Cloud:
-    """The machine is in this state from now on, and costs money or not."""
+def set_power(cloud: CloudState, vm: str, power: MachinePower, now: float) -> CloudState:
+    """The machine is in this state from now on, billed or not."""
     instance = cloud.instance(vm)
     if instance is None:
         return cloud
     evict_at = instance.evict_at
-    if power is Power.RUNNING:
+    if power is MachinePower.RUNNING:
         evict_at = now + cloud.weather.next_eviction_s(instance.name, now) if instance.spot else None
         instance = replace(instance, boots=instance.boots + 1)
     cloud = cloud.put_instance(replace(instance, power=power, since=now, evict_at=_finite(evict_at)))
@@ -42,7 +42,7 @@ def _finite(moment: float | None) -> float | None:
     return None if moment is None or moment == float("inf") else moment
 
 
-def _metered(cloud: Cloud, vm: str, power: Power, now: float) -> Cloud:
+def _metered(cloud: CloudState, vm: str, power: MachinePower, now: float) -> CloudState:
     resource = cloud.find(vm)
     if resource is None or power not in BILLED:
         return prices.end(cloud, vm, now)
@@ -50,17 +50,17 @@ def _metered(cloud: Cloud, vm: str, power: Power, now: float) -> Cloud:
     return prices.begin(cloud, Charge(resource.id, kind, quota.size_of(resource).name, resource.region, now))
 
 
-def halt(cloud: Cloud, vm: str, operation: Operation, now: float) -> Cloud:
-    """The machine is switched off by the cloud, and no longer costs anything once that is done."""
+def halt(cloud: CloudState, vm: str, operation: Operation, now: float) -> CloudState:
+    """The cloud powers the machine off, and stops billing it once that is done."""
     instance = cloud.instance(vm)
     if instance is None:
         return cloud.put_operation(operation)
     cloud = begin(cloud, operation, chore(cloud, "power_off", instance, now))
-    return set_power(drop_notices(cloud, vm), vm, Power.DEALLOCATING, now)
+    return set_power(drop_notices(cloud, vm), vm, MachinePower.DEALLOCATING, now)
 
 
-def destroy(cloud: Cloud, vm: str, operation: Operation, now: float) -> Cloud:
-    """The machine is destroyed now; the VM is gone when the operation ends."""
+def destroy(cloud: CloudState, vm: str, operation: Operation, now: float) -> CloudState:
+    """The machine is destroyed now; the VM is deleted when the operation ends."""
     instance = cloud.instance(vm)
     if instance is None:
         return cloud.put_operation(operation)
@@ -68,20 +68,20 @@ def destroy(cloud: Cloud, vm: str, operation: Operation, now: float) -> Cloud:
 
 
 def set_of(vm: Resource) -> str:
-    """The id of the scale set that it is an instance of; empty: of none."""
+    """The id of the scale set that it is an instance of; empty: none."""
     return str((vm.properties.get("virtualMachineScaleSet") or {}).get("id", ""))
 
 
-def members(cloud: Cloud, set_: Resource) -> list[Resource]:
+def members(cloud: CloudState, set_: Resource) -> list[Resource]:
     return [vm for vm in cloud.all(VMS, set_.group) if set_of(vm).lower() == set_.id.lower()]
 
 
-def forget_restore(cloud: Cloud, set_: str) -> Cloud:
+def forget_restore(cloud: CloudState, set_: str) -> CloudState:
     return replace(cloud, restores={key: one for key, one in cloud.restores.items() if key != set_.lower()})
 
 
-def shrunk(cloud: Cloud, set_: str, fewer: int = 1) -> Cloud:
-    """The set counts so many instances less."""
+def shrunk(cloud: CloudState, set_: str, fewer: int = 1) -> CloudState:
+    """The set has so many instances fewer."""
     found = cloud.find(set_)
     if found is None:
         return cloud
@@ -90,12 +90,12 @@ def shrunk(cloud: Cloud, set_: str, fewer: int = 1) -> Cloud:
     return cloud.put(replace(found, body={**found.body, "sku": sku}))
 
 
-def drop_notices(cloud: Cloud, vm: str) -> Cloud:
+def drop_notices(cloud: CloudState, vm: str) -> CloudState:
     return cloud.drop_notices([one for one in cloud.notices.values() if one.vm.lower() == vm.lower()])
 
 
-def remove_vm(cloud: Cloud, vm: Resource, now: float) -> Cloud:
-    """The VM is gone, and with it what was to be deleted with it. The rest stays, and is free again."""
+def remove_vm(cloud: CloudState, vm: Resource, now: float) -> CloudState:
+    """The VM is deleted, with what its options say. The rest stays, and is detached."""
     cloud = drop_notices(cloud, vm.id).drop_instance(vm.id)
     cloud = remove(cloud, now, vm.id, *(one.id for one in cloud.below(vm.id)))
     storage, network = vm.properties.get("storageProfile", {}), vm.properties.get("networkProfile", {})
@@ -106,7 +106,7 @@ def remove_vm(cloud: Cloud, vm: Resource, now: float) -> Cloud:
     return cloud
 
 
-def _release_disk(cloud: Cloud, attached: Any, now: float) -> Cloud:
+def _release_disk(cloud: CloudState, attached: Any, now: float) -> CloudState:
     disk = cloud.find(str(attached.get("managedDisk", {}).get("id", "")))
     if disk is None:
         return cloud
@@ -116,7 +116,7 @@ def _release_disk(cloud: Cloud, attached: Any, now: float) -> Cloud:
     return cloud.put(replace(disk, body=body).having(diskState="Unattached"))
 
 
-def _release_nic(cloud: Cloud, attached: Any, now: float) -> Cloud:
+def _release_nic(cloud: CloudState, attached: Any, now: float) -> CloudState:
     nic = cloud.find(str(attached.get("id", "")))
     if nic is None:
         return cloud
@@ -126,8 +126,8 @@ def _release_nic(cloud: Cloud, attached: Any, now: float) -> Cloud:
     return cloud.put(replace(nic, body={**nic.body, "properties": properties}))
 
 
-def remove_nic(cloud: Cloud, nic: Resource, now: float) -> Cloud:
-    """Its public addresses are free again, or go with it where they were to."""
+def remove_nic(cloud: CloudState, nic: Resource, now: float) -> CloudState:
+    """Its public addresses are detached, or deleted with it by their options."""
     for configuration in nic.properties.get("ipConfigurations", ()):
         public = configuration.get("properties", {}).get("publicIPAddress") or {}
         address = cloud.find(str(public.get("id", "")))
@@ -141,8 +141,8 @@ def remove_nic(cloud: Cloud, nic: Resource, now: float) -> Cloud:
     return remove(cloud, now, nic.id)
 
 
-def remove(cloud: Cloud, now: float, *ids: str) -> Cloud:
-    """These are gone, and cost nothing any more."""
+def remove(cloud: CloudState, now: float, *ids: str) -> CloudState:
+    """These are deleted, and no longer billed."""
     for id in ids:
         cloud = prices.end(cloud, id, now)
     return cloud.drop(*ids)

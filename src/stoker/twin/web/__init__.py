@@ -1,1 +1,1 @@
-"""The twin's face: HTTPS on loopback, thin, with every decision elsewhere."""
+"""The twin's HTTPS interface on loopback: thin, with every decision elsewhere."""

@@ -1,4 +1,4 @@
-"""Everything the twin answers over HTTPS: who answers which path, and what the weather does to it on the way."""
+"""All HTTPS requests to the twin: which handler gets which path, and the faults of the weather."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 from stoker.twin import ids
 from stoker.twin.access import tokens
 from stoker.twin.arm.requests import dispatch
-from stoker.twin.arm.requests.ask import Answer, Ask
+from stoker.twin.arm.requests.ask import ArmAnswer, Ask
 from stoker.twin.blob.service import BlobService
 from stoker.twin.refusal import Refused, invalid, throttled
-from stoker.twin.state import Cloud
+from stoker.twin.state import CloudState
 from stoker.twin.time import weather
-from stoker.twin.web import graph, lenient, login, retail
-from stoker.twin.web.control import Control
-from stoker.twin.web.server import Request, Response
-from stoker.twin.world import World
+from stoker.twin.web import lenient, login, retail
+from stoker.twin.web.control import TwinControl
+from stoker.twin.web.server import Response, WebRequest
+from stoker.twin.world import TwinWorld
 
 log = logging.getLogger("stoker.twin")
 
@@ -28,22 +28,22 @@ _THROTTLED_S = 2
 
 
 class Application:
-    """A callable that answers requests. `log` has the newest of them, for tests and for people."""
+    """A callable that handles requests. `log` contains the newest of them, for tests and for people."""
 
-    def __init__(self, world: World, control_token: str, blob: BlobService | None = None) -> None:
+    def __init__(self, world: TwinWorld, control_token: str, blob: BlobService | None = None) -> None:
         self._world = world
         self._log: deque[dict[str, Any]] = deque(maxlen=10_000)
-        self._control = Control(world, control_token, self._log, blob)
+        self._control = TwinControl(world, control_token, self._log, blob)
         self._lock = threading.Lock()
 
-    def __call__(self, request: Request) -> Response:
+    def __call__(self, request: WebRequest) -> Response:
         first = request.path.strip("/").split("/")[0].lower()
         if first == "twin":
             return self._control(request)
         if first == "api":
             return retail.answer(self._world.cloud, request, self._world.clock.now(), self._world.clock.wall)
         if first == "v1.0":
-            return graph.answer(self._world.cloud, request, time.time())
+            return login.answer_graph(self._world.cloud, request, time.time())
         if (answer := login.answer(self._world.cloud, request)) is not None:
             return answer
         response = self._arm(request)
@@ -52,7 +52,7 @@ class Application:
             self._log.append({**told, "status": response.status})
         return response
 
-    def _arm(self, request: Request) -> Response:
+    def _arm(self, request: WebRequest) -> Response:
         trouble = self._world.change(lambda cloud, _: _trouble(cloud, request))
         if trouble.kind == "throttle":
             return _refused(throttled(max(1, int(self._world.clock.real_s(trouble.seconds)))))
@@ -63,14 +63,14 @@ class Application:
             return replace(response, wait_s=self._world.clock.real_s(trouble.seconds))
         return replace(response, lost=True) if trouble.kind == "lose" else response
 
-    def _answered(self, request: Request) -> Response:
+    def _answered(self, request: WebRequest) -> Response:
         try:
             answer = self._world.change(lambda cloud, now: self._decided(cloud, request, now))
         except Refused as refusal:
             return _refused(refusal)
         return Response(answer.status, answer.body, {**answer.headers, **_LEFT})
 
-    def _decided(self, cloud: Cloud, request: Request, now: float) -> tuple[Cloud, Answer]:
+    def _decided(self, cloud: CloudState, request: WebRequest, now: float) -> tuple[CloudState, ArmAnswer]:
         claims = tokens.read(cloud, request.headers.get("authorization", ""), time.time())
         target = ids.read(request.path)
         ask = Ask(
@@ -91,18 +91,18 @@ class Application:
 _LEFT = {"x-ms-ratelimit-remaining-subscription-reads": "11999"}
 
 
-def _trouble(cloud: Cloud, request: Request) -> tuple[Cloud, weather.Fault]:
-    """What befalls this request: an order by hand, else the weather's."""
+def _trouble(cloud: CloudState, request: WebRequest) -> tuple[CloudState, weather.OrderedFault]:
+    """The fault of this request: one ordered by a test, else the weather's."""
     number = cloud.requests + 1
     kinds = ("throttle", "slow", "lose", "error")
     fault, left = weather.take(cloud.faults, kinds, request.method, request.path)
     if fault is None:
         word = cloud.weather.trouble(number)
-        fault = weather.Fault(word, seconds=cloud.weather.slow_s if word == "slow" else _THROTTLED_S)
+        fault = weather.OrderedFault(word, seconds=cloud.weather.slow_s if word == "slow" else _THROTTLED_S)
     return replace(cloud, requests=number, faults=left), fault
 
 
-def _body(request: Request) -> dict[str, Any]:
+def _body(request: WebRequest) -> dict[str, Any]:
     if not request.body:
         return {}
     try:

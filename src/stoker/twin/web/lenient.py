@@ -1,6 +1,6 @@
-"""JSON as Azure's front door reads it: with comments, bare or single-quoted names, commas at the end, and broken lines.
+"""JSON as Azure accepts it: with comments, bare or single-quoted names, trailing commas, and line breaks in strings.
 
-The `az` command line puts the text of a template into its request as it is in the file, under a name without quotes.
+The `az` command line puts the text of a template into its request unchanged, under an unquoted name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOKEN = re.compile(
 
 
 def loads(text: str) -> Any:
-    """Raises ValueError where not even this can be read."""
+    """Raises ValueError where not even this parses."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,20 +1,25 @@
-"""Logging in: the token endpoint, and the documents by which clients find it."""
+"""Logging in: the token endpoint, the documents by which clients find it, and the few requests to Microsoft Graph that
+Azure's clients make before they handle roles."""
 
 from __future__ import annotations
 
 import hmac
+import json
+import re
 import time
 from typing import Any
 from urllib.parse import parse_qs
 
 from stoker.twin.access import tokens
+from stoker.twin.access.tokens import Person, people
 from stoker.twin.market import images
-from stoker.twin.state import Cloud
-from stoker.twin.web.server import Request, Response
+from stoker.twin.refusal import Refused
+from stoker.twin.state import CloudState
+from stoker.twin.web.server import Response, WebRequest
 
 
-def answer(cloud: Cloud, request: Request) -> Response | None:
-    """None where the path is none of the login's."""
+def answer(cloud: CloudState, request: WebRequest) -> Response | None:
+    """None where the path does not belong to the login."""
     path = request.path.lower().rstrip("/")
     if path == "/metadata/endpoints":
         return Response(200, _endpoints(cloud, request))
@@ -29,7 +34,7 @@ def answer(cloud: Cloud, request: Request) -> Response | None:
     return None
 
 
-def _token(cloud: Cloud, request: Request) -> Response:
+def _token(cloud: CloudState, request: WebRequest) -> Response:
     """Client credentials: a service principal's id and secret."""
     form = {name: values[0] for name, values in parse_qs(request.body.decode(errors="replace")).items()}
     if unknown := _unknown_tenant(cloud, request):
@@ -47,7 +52,7 @@ def _token(cloud: Cloud, request: Request) -> Response:
     return Response(200, issued, {"Cache-Control": "no-store"})
 
 
-def _unknown_tenant(cloud: Cloud, request: Request) -> Response | None:
+def _unknown_tenant(cloud: CloudState, request: WebRequest) -> Response | None:
     tenant = request.path.strip("/").split("/")[0].lower()
     if tenant in (cloud.tenant, "common", "organizations"):
         return None
@@ -59,7 +64,7 @@ def _failed(status: int, error: str, message: str) -> Response:
     return Response(status, {"error": error, "error_description": message, "error_codes": [int(number)]})
 
 
-def _openid(cloud: Cloud, request: Request) -> Response:
+def _openid(cloud: CloudState, request: WebRequest) -> Response:
     if unknown := _unknown_tenant(cloud, request):
         return unknown
     root = f"{request.base}/{cloud.tenant}"
@@ -77,15 +82,15 @@ def _openid(cloud: Cloud, request: Request) -> Response:
     return Response(200, told)
 
 
-def _discovery(cloud: Cloud, request: Request) -> dict[str, Any]:
+def _discovery(cloud: CloudState, request: WebRequest) -> dict[str, Any]:
     host = request.base.removeprefix("https://")
     place = f"{request.base}/{cloud.tenant}/v2.0/.well-known/openid-configuration"
     entry = {"preferred_network": host, "preferred_cache": host, "aliases": [host]}
     return {"tenant_discovery_endpoint": place, "api-version": "1.1", "metadata": [entry]}
 
 
-def _endpoints(cloud: Cloud, request: Request) -> Any:
-    """What `az cloud register --endpoint-resource-manager` reads: an object, but for one version a list."""
+def _endpoints(cloud: CloudState, request: WebRequest) -> Any:
+    """What `az cloud register --endpoint-resource-manager` reads: an object, but a list in one version."""
     base = request.base
     told = {
         "name": "StokerTwin",
@@ -126,3 +131,51 @@ def _aliases() -> dict[str, Any]:
         for name, image in images.ALIASES.items()
     }
     return {"outputs": {"aliases": {"type": "object", "value": {"Linux": named}}}}
+
+
+_MEANT = re.compile(
+    r"(servicePrincipalNames/any\(c:c|displayName|appId)\s+eq\s+'([^']*)'|startswith\(displayName,'([^']*)'\)"
+)
+
+
+def answer_graph(cloud: CloudState, request: WebRequest, unix_now: float) -> Response:
+    """`servicePrincipals`, `users` and `directoryObjects/getByIds`, read-only."""
+    try:
+        tokens.read(cloud, request.headers.get("authorization", ""), unix_now)
+    except Refused as refusal:
+        return _refused(refusal.status, refusal.code, refusal.message)
+    words = [word for word in request.path.split("/") if word][1:]
+    known = [_one(person) for person in people(cloud)]
+    match [words[0].lower() if words else "", *words[1:]]:
+        case ["serviceprincipals"] if request.method == "GET":
+            return Response(200, {"value": _meant(known, request.query.get("$filter", ""))})
+        case ["serviceprincipals", id] if request.method == "GET":
+            found = [one for one in known if one["id"] == id]
+            return (
+                Response(200, found[0]) if found else _refused(404, "Request_ResourceNotFound", f"{id} does not exist")
+            )
+        case ["users" | "groups"] if request.method == "GET":
+            return Response(200, {"value": []})
+        case ["directoryobjects", "getByIds"] if request.method == "POST":
+            ids = set(json.loads(request.body or b"{}").get("ids") or ())
+            return Response(200, {"value": [one for one in known if one["id"] in ids]})
+    nearest = "servicePrincipals, users and directoryObjects/getByIds, read-only"
+    message = f"the twin does not support {request.method} {request.path} of Microsoft Graph; it supports {nearest}"
+    return _refused(404, "Request_ResourceNotFound", message)
+
+
+def _one(person: Person) -> dict[str, Any]:
+    kind, names = "#microsoft.graph.servicePrincipal", [person.client_id]
+    told = {"@odata.type": kind, "id": person.object_id, "appId": person.client_id, "servicePrincipalNames": names}
+    return {**told, "displayName": person.name}
+
+
+def _meant(known: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    if not text:
+        return known
+    words = {name.lower() for _, exact, start in _MEANT.findall(text) if (name := exact or start)}
+    return [one for one in known if words & {str(one["appId"]).lower(), str(one["displayName"]).lower()}]
+
+
+def _refused(status: int, code: str, message: str) -> Response:
+    return Response(status, {"error": {"code": code, "message": message}})

@@ -1,4 +1,4 @@
-"""The part of OData's `$filter` that Azure's clients use: comparisons, `and`, `or`, `not`, and functions on text."""
+"""The part of OData's `$filter` that Azure clients use: comparisons, `and`, `or`, `not`, and text functions."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _FUNCTIONS: dict[str, Callable[[str, str], bool]] = {
 
 
 def parse(text: str) -> Test:
-    """A test of items. What cannot be read is answered with 400, as Azure does."""
-    reader = _Reader(_TOKEN.findall(text))
+    """A test of items. A syntax error is answered with 400, as in Azure."""
+    reader = _FilterReader(_TOKEN.findall(text))
     test = reader.alternatives()
     if reader.left():
         raise invalid(f"Invalid $filter '{text}': unexpected '{reader.next()}'", "InvalidFilterInQueryString")
     return test
 
 
-class _Reader:
+class _FilterReader:
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
         self._at = 0
@@ -47,12 +47,12 @@ class _Reader:
 
     def next(self) -> str:
         if not self.left():
-            raise invalid("Invalid $filter: it ends too early", "InvalidFilterInQueryString")
+            raise invalid("Invalid $filter: unexpected end", "InvalidFilterInQueryString")
         self._at += 1
         return self._tokens[self._at - 1]
 
     def comes(self, word: str) -> bool:
-        """Whether this is the next word; then it is taken."""
+        """Whether this is the next word, which is then consumed."""
         if self.left() and self._tokens[self._at].lower() == word:
             self._at += 1
             return True
@@ -99,7 +99,7 @@ class _Reader:
     def comparison(self, word: str) -> Test:
         operator = self.next().lower()
         if operator not in _COMPARE:
-            raise invalid(f"Invalid $filter: '{operator}' is no comparison", "InvalidFilterInQueryString")
+            raise invalid(f"Invalid $filter: '{operator}' is not a comparison", "InvalidFilterInQueryString")
         left, right, compare = _value(word), _value(self.next()), _COMPARE[operator]
         return lambda item: compare(left(item), right(item))
 

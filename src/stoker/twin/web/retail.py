@@ -1,4 +1,4 @@
-"""The Retail Prices API: what sizes cost, as the public price list tells it, page by page."""
+"""The Retail Prices API: prices of sizes in the form of the public price list, page by page."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from urllib.parse import urlencode
 
 from stoker.twin.market import catalog, prices
 from stoker.twin.refusal import Refused
-from stoker.twin.state import Cloud, name_uuid
+from stoker.twin.state import CloudState, name_uuid
 from stoker.twin.web import odata
-from stoker.twin.web.server import Request, Response
+from stoker.twin.web.server import Response, WebRequest
 
 _PAGE = 100
 
 
-def answer(cloud: Cloud, request: Request, now: float, wall: Callable[[float], datetime]) -> Response:
+def answer(cloud: CloudState, request: WebRequest, now: float, wall: Callable[[float], datetime]) -> Response:
     if request.path.lower().rstrip("/") != "/api/retail/prices":
         return Response(404, {"Error": {"Code": "404", "Message": f"there is no {request.path}"}})
     currency = request.query.get("currencyCode", "USD").strip("'").upper()
@@ -25,7 +25,7 @@ def answer(cloud: Cloud, request: Request, now: float, wall: Callable[[float], d
     text = request.query.get("$filter", "")
     try:
         test = odata.parse(text) if text else None
-        # The list calls `priceType` in a filter what it calls `type` in its items.
+        # A filter says `priceType`, but items say `type`.
         items = [one for one in _items(cloud, now, wall) if test is None or test({**one, "priceType": one["type"]})]
     except Refused as refusal:
         return Response(400, {"Error": {"Code": "400", "Message": refusal.message}})
@@ -37,7 +37,7 @@ def answer(cloud: Cloud, request: Request, now: float, wall: Callable[[float], d
     return Response(200, {**told, "Items": shown, "NextPageLink": following, "Count": len(shown)})
 
 
-def _items(cloud: Cloud, now: float, wall: Callable[[float], datetime]) -> Iterator[dict[str, Any]]:
+def _items(cloud: CloudState, now: float, wall: Callable[[float], datetime]) -> Iterator[dict[str, Any]]:
     for region in catalog.REGIONS:
         for size in catalog.sizes_in(region):
             yield from _of_size(cloud, size, region, now, wall)
@@ -47,14 +47,14 @@ def _items(cloud: Cloud, now: float, wall: Callable[[float], datetime]) -> Itera
         yield _blob(region)
 
 
-_PLANS = {"3 Years": 0.45, "1 Year": 0.65}  # what an hour costs with a savings plan: a part of the row, not a row
+_PLANS = {"3 Years": 0.45, "1 Year": 0.65}  # price factor of a savings plan: part of the row, not a row
 
 
 def _of_size(
-    cloud: Cloud, size: catalog.Size, region: str, now: float, wall: Callable[[float], datetime]
+    cloud: CloudState, size: catalog.TwinSize, region: str, now: float, wall: Callable[[float], datetime]
 ) -> Iterator[dict[str, Any]]:
-    """Linux and Windows, on demand, Spot and Low Priority, and what else has the size's name, as the real list mixes
-    them. Those that are not the price of a Linux machine come last: whoever takes the last one is wrong."""
+    """Linux and Windows, on demand, Spot and Low Priority, and other rows with the size's name, mixed as in the real
+    list. Rows that are not the price of a Linux VM come last: a client that takes the last one is wrong."""
     full = catalog.on_demand_usd(size, region)
     plans = [{"retailPrice": full * share, "unitPrice": full * share, "term": term} for term, share in _PLANS.items()]
     yield {**_item(size, region, full), "savingsPlan": plans}
@@ -106,7 +106,7 @@ def _disk(tier: str, region: str, usd_per_month: float, kind: str) -> dict[str, 
 
 
 def _blob(region: str) -> dict[str, Any]:
-    """A gigabyte of blobs. Azure's list has tiers that cost less from 51,200 GB on."""
+    """A gigabyte of blobs. Azure's list has cheaper tiers above 51,200 GB."""
     size, name = catalog.sizes_in(region)[0], "Hot LRS"
     usd = round(catalog.BLOB_USD_PER_GB_MONTH * catalog.REGIONS[region].price_factor, 6)
     return {
@@ -126,7 +126,7 @@ def _blob(region: str) -> dict[str, Any]:
 
 
 def _item(
-    size: catalog.Size,
+    size: catalog.TwinSize,
     region: str,
     price: float,
     word: str = "",

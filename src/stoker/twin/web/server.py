@@ -1,4 +1,4 @@
-"""An HTTPS server of plain threads: one per connection, so that a slow or lost answer holds up nobody else."""
+"""An HTTPS server with plain threads: one per connection, so that a slow or lost response blocks nobody else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IDLE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WebRequest:
     method: str
     path: str
     query: Mapping[str, str]
@@ -37,19 +37,19 @@ class Response:
     body: Any = None  # JSON; None: no body
     headers: Mapping[str, str] = field(default_factory=dict)
     wait_s: float = 0.0  # before it is sent
-    lost: bool = False  # the connection ends instead
+    lost: bool = False  # the connection is closed instead
 
 
-Application = Callable[[Request], Response]
+Application = Callable[[WebRequest], Response]
 
 
-class Server:
-    """Listens from the start; answers from `start` on. Port 0 takes any that is free."""
+class WebServer:
+    """Listens from the start; answers from `start` on. Port 0 means any free port."""
 
     def __init__(self, application: Application, certificate: Certificate, port: int = 0) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate.chain, certificate.key)
-        self._server = _Threads(("127.0.0.1", port), _Handler)
+        self._server = _Threads(("127.0.0.1", port), _WebHandler)
         self._server.context = context
         self._server.application = application
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="twin-web", daemon=True)
@@ -78,7 +78,7 @@ class _Threads(ThreadingHTTPServer):
     application: Application
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """In the connection's own thread: a client that never shakes hands keeps no other from being accepted."""
+        """In the connection's own thread: a client that never completes its TLS handshake blocks no other."""
         request.settimeout(_IDLE_S)
         try:
             wrapped = self.context.wrap_socket(request, server_side=True)
@@ -87,13 +87,13 @@ class _Threads(ThreadingHTTPServer):
         super().finish_request(wrapped, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002  # the signature is theirs
-        log.debug("a connection broke", exc_info=True)
+        log.debug("connection lost", exc_info=True)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _WebHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # headers and body leave in one piece
+    wbufsize = -1  # headers and body are sent together
     server: _Threads
 
     def _serve(self) -> None:
@@ -102,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(headers.get("content-length") or 0))
         query = dict(parse_qsl(target.query, keep_blank_values=True))
         base = f"https://{headers.get('host', 'localhost')}"
-        request = Request(self.command, unquote(target.path), query, headers, body, base)
+        request = WebRequest(self.command, unquote(target.path), query, headers, body, base)
         try:
             response = self.server.application(request)
         except Exception as error:
@@ -132,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def _hang_up(self) -> None:
-        """As a broken network does: not a byte of an answer."""
+        """Like a broken network: no byte of a response."""
         self.close_connection = True
         self.connection.shutdown(socket.SHUT_RDWR)
 

@@ -1,4 +1,4 @@
-"""The twin's own authority and certificate, made once by OpenSSL: the clients insist on TLS."""
+"""The twin's own certificate authority and certificate, created once by OpenSSL: clients require TLS."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Certificate:
 
 
 def certificate(folder: Path) -> Certificate:
-    """The one in this folder, made where there is none yet. Half a set is made anew."""
+    """The one in this folder, created if missing. An incomplete set is created again."""
     made = Certificate(folder / "ca.pem", folder / "server.pem", folder / "server.key")
     if all(path.exists() for path in (made.authority, made.chain, made.key)):
         return made
@@ -41,7 +41,7 @@ def certificate(folder: Path) -> Certificate:
         *("x509", "-req", "-in", str(request), "-CA", str(made.authority), "-CAkey", str(authority_key)),
         *("-CAcreateserial", "-days", _DAYS, "-extfile", str(extra), "-out", str(made.chain)),
     )
-    for path in (authority_key, request, extra):  # nobody needs to sign anything with it again
+    for path in (authority_key, request, extra):  # nothing else is ever signed with it
         path.unlink()
     made.key.chmod(0o600)
     return made
@@ -52,7 +52,7 @@ def _openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], check=True, capture_output=True)
     except FileNotFoundError:
         raise TwinFailed(
-            "the twin needs the program `openssl` for its certificate, and there is none",
+            "the twin requires the program `openssl` for its certificate, but it was not found",
             hint="apt-get install openssl",
         ) from None
     except subprocess.CalledProcessError as error:

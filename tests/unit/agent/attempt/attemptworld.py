@@ -1,4 +1,4 @@
-"""An attempt without processes: its crew is real, the ranks are played, and the store fails when it is told to."""
+"""An attempt without processes: its crew is real, the ranks are fakes, and the store fails on demand."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, cast
 
-from stoker.agent.attempt.attempt import Attempt
+from stoker.agent.attempt.attempt import AttemptRunner
 from stoker.agent.attempt.crew import Crew
-from stoker.agent.machine.machine import Machine, NodeFolder
+from stoker.agent.machine.machine import NodeFolder, NodeMachine
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes.launch import RankCommand
-from stoker.agent.processes.ranks import Ranks
+from stoker.agent.processes.ranks import RankProcesses
 from stoker.errors import Missing, StoreFailed, StoreUnavailable
 from stoker.model.job.job import Job
 from stoker.model.node.orders import Notice, Orders
@@ -30,7 +30,7 @@ Play = Callable[["PlayedRanks"], int | None]  # the exit code of the script; Non
 
 
 class FailingStore(MemoryStore):
-    """`fails` says how often touching a key with such a text in it fails, and with what; `hooks` are called before."""
+    """`fails` says how often access to a key with such a text fails, and with what; `hooks` are called before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ def succeed(_ranks: PlayedRanks) -> int:
 
 
 class World:
-    """`made` are those of this test: their threads are ended with it."""
+    """`made` are those of this test: their threads end with it."""
 
     made: ClassVar[list[World]] = []
 
@@ -139,11 +139,11 @@ class World:
         self.store.put(layout.snapshot(snapshot.id), dump(snapshot))
         described = Job(name="ants", run="python train.py", **job)
         self.orders = Orders(RUN, "ants-1", 1, 0, "node-key", described, snapshot.id, sys.executable)
-        self.machine = Machine(self.folder, root / "environments", "", Path("agent.pyz"), {}, **(given or {}))
+        self.machine = NodeMachine(self.folder, root / "environments", "", Path("agent.pyz"), {}, **(given or {}))
         self.ranks = PlayedRanks(self.folder, lambda ranks: self.play(ranks))
         self.store.put(layout.orders(RUN, 1), dump(self.orders))
-        self.crew = Crew(self.store, self.orders, self.machine, cast(Ranks, self.ranks))
-        self.attempt = Attempt(self.crew)
+        self.crew = Crew(self.store, self.orders, self.machine, cast(RankProcesses, self.ranks))
+        self.attempt = AttemptRunner(self.crew)
         self._claimed = False
         self.made.append(self)
 

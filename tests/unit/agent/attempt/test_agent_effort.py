@@ -1,4 +1,4 @@
-"""What an agent says that its time went into: every second is in one phase, and what is safe is known."""
+"""How an agent reports its time: every second is in one phase, and it is known what is saved."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +13,7 @@ from stoker.model.wire import dump, load
 
 
 class Watch:
-    """A clock that goes when it is told to."""
+    """A clock that moves on demand."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -28,7 +28,7 @@ def watch() -> Watch:
 
 
 class Work:
-    """What the meter is told when it asks."""
+    """The answers that the meter gets."""
 
     def __init__(self) -> None:
         self.made: CheckpointSet | None = None

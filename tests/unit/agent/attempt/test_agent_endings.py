@@ -1,4 +1,4 @@
-"""How an attempt ended, in words."""
+"""How an attempt ended, as a message."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ def ending(end: RankEnd, tail: bytes = b"", *, out_of_memory: bool = False, rank
     return by_itself(ends, end.rank, tail, out_of_memory=out_of_memory)
 
 
-def test_an_exit_code_is_told() -> None:
+def test_an_exit_code_is_reported() -> None:
     assert ending(RankEnd(0, 3)) == Ending(Outcome.FAILED, 3, "the script exited with code 3")
 
 
-def test_the_rank_is_told_where_there_are_several() -> None:
+def test_the_rank_is_reported_where_there_are_several() -> None:
     assert ending(RankEnd(2, 3), ranks=4).message == "rank 2 exited with code 3"
 
 
-def test_a_signal_is_told_as_a_shell_would_show_it() -> None:
+def test_a_signal_is_reported_as_a_shell_would_show_it() -> None:
     found = ending(RankEnd(0, None, 15))
     assert (found.exit_code, found.message) == (143, "the script was killed by signal 15 (SIGTERM)")
 
 
-def test_a_kill_for_lack_of_memory_is_told() -> None:
+def test_a_kill_for_lack_of_memory_is_reported() -> None:
     found = ending(RankEnd(0, None, 9), out_of_memory=True)
     assert found.message == "the script was killed by signal 9 (SIGKILL); the kernel ran out of memory"
     assert ending(RankEnd(0, 137), out_of_memory=True).message.endswith("; the kernel ran out of memory")
@@ -59,7 +59,7 @@ def test_a_kill_for_lack_of_memory_comes_with_what_to_do() -> None:
     ],
 )
 def test_a_missing_command_is_named(said: bytes) -> None:
-    assert ending(RankEnd(0, 127), said).message == "`pythn` was not found"
+    assert ending(RankEnd(0, 127), said).message == "command not found: `pythn`"
 
 
 def test_a_script_that_exits_with_127_itself_is_taken_at_its_word() -> None:

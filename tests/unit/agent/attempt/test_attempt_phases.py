@@ -1,4 +1,4 @@
-"""Each phase of an attempt by itself, with faults: a store that is away, a full disk, a notice, an order to stop."""
+"""Each phase of an attempt by itself, with faults: an unavailable store, a full disk, a notice, a stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from attemptworld import RUN, PlayedRanks, World
 
 from stoker.agent.attempt import unpack
-from stoker.agent.attempt.endings import Broken, Ending
+from stoker.agent.attempt.endings import AttemptBroken, Ending
 from stoker.agent.attempt.stage import Inputs
 from stoker.agent.notice.stopping import NeedsRestart, Stopped
 from stoker.agent.shipping import worker
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("nothing_goes_on")
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Nobody waits for a store that is away: the time goes by at once."""
+    """No test waits for an unavailable store: time passes at once."""
     passed: list[float] = []
     monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: sum(passed), sleep=passed.append))
     return passed
@@ -91,7 +91,7 @@ def test_a_full_disk_breaks_unpacking_with_the_reason(
 
 
 def test_a_notice_while_code_is_unpacked_reaches_the_script(tmp_path: Path, slept: list[float]) -> None:
-    """It is told as soon as it runs, and may still save."""
+    """It gets the notice as soon as it runs, and may still save."""
     seen: list[bool] = []
 
     def play(ranks: PlayedRanks) -> int:
@@ -161,7 +161,7 @@ def test_an_order_to_stop_while_data_is_staged_is_heeded_behind_it(tmp_path: Pat
     [
         (StoreUnavailable("the store is away"), Outcome.CANCELLED, "its store cannot be used: the store is away"),
         (disk_failed("write", "x", OSError(errno.ENOSPC, "no space")), Outcome.BROKEN, "the disk is full"),
-        (Broken("`x` is damaged"), Outcome.BROKEN, "`x` is damaged"),
+        (AttemptBroken("`x` is damaged"), Outcome.BROKEN, "`x` is damaged"),
         (OSError(errno.EIO, "the disk is broken"), Outcome.BROKEN, "the disk is broken"),
     ],
     ids=["store away", "disk full", "broken", "disk broken"],
@@ -195,7 +195,7 @@ def test_an_order_to_stop_while_preparing_starts_no_script(tmp_path: Path) -> No
         world.attempt.prepare(world.orders)
 
 
-def test_preparing_goes_on_while_its_log_cannot_be_shipped(tmp_path: Path) -> None:
+def test_preparing_continues_while_its_log_cannot_be_shipped(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.claim()
     world.store.away("logs/", 10_000)

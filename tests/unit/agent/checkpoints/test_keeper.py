@@ -15,8 +15,8 @@ from test_keeping import CountingStore, Run
 from stoker.agent.checkpoints import keeper
 from stoker.agent.checkpoints.keeper import Keeper
 from stoker.agent.notice.noticing import Noticing
-from stoker.agent.processes.family import AHEAD, Priority
-from stoker.agent.shipping.worker import Trouble
+from stoker.agent.processes.family import AHEAD, CpuPriority
+from stoker.agent.shipping.worker import StoreTrouble
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.node.orders import Notice
 from stoker.model.wire import load
@@ -30,7 +30,7 @@ class Kept:
         self.run = Run(CountingStore(), root)
         checkpoints = self.run.checkpoints
         checkpoints._clock = time.monotonic
-        self.keeper = Keeper(checkpoints, Trouble(), self.run.tell, lambda: None)
+        self.keeper = Keeper(checkpoints, StoreTrouble(), self.run.tell, lambda: None)
         self._over = threading.Event()
         self._script = threading.Thread(target=self._save)
 
@@ -118,7 +118,7 @@ def test_all_threads_of_an_agent_go_first_during_a_notice_where_that_is_allowed(
     waiting = threading.Event()
     thread = threading.Thread(target=waiting.wait)
     thread.start()
-    usual, ahead = os.getpriority(os.PRIO_PROCESS, 0), Priority()
+    usual, ahead = os.getpriority(os.PRIO_PROCESS, 0), CpuPriority()
     try:
         ahead.raise_()
         ahead.raise_()  # a second notice

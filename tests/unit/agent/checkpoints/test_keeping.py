@@ -17,7 +17,7 @@ from stoker.agent.attempt.effort import kept
 from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
 from stoker.agent.checkpoints.growing import PARTIAL_S, QUIET_S
-from stoker.agent.checkpoints.openfiles import Opened
+from stoker.agent.checkpoints.openfiles import OpenForWriting
 from stoker.agent.checkpoints.restoring import put_back
 from stoker.agent.checkpoints.watching import STREAM_S
 from stoker.agent.machine.machine import NodeFolder
@@ -34,7 +34,7 @@ RUN = "r1"
 
 
 class CountingStore(MemoryStore):
-    """Counts what is put there, and fails when it is told to."""
+    """Counts what is put there, and fails on demand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,9 @@ class Run:
             lambda: self.facts,
             self.tell,
             clock=lambda: self.now,
-            open_files=lambda: Opened({(one.stat().st_dev, one.stat().st_ino) for one in self.open}, self.some_ended),
+            open_files=lambda: OpenForWriting(
+                {(one.stat().st_dev, one.stat().st_ino) for one in self.open}, self.some_ended
+            ),
         )
         self.store.puts.clear()
 
@@ -110,7 +112,7 @@ class Run:
         return self.checkpoints.commit(care)
 
     def commit(self) -> CheckpointSet | None:
-        """What is there becomes quiet."""
+        """Existing files become quiet."""
         first = self.look()
         made = first or self.look(QUIET_S)
         if made:
@@ -277,7 +279,7 @@ def test_a_log_that_grows_all_the_time_holds_up_nothing_for_long(run: Run) -> No
 
 
 def test_a_large_file_that_takes_long_to_write_is_no_log(run: Run) -> None:
-    """What is finished beside it waits for a while, since the two may belong together."""
+    """Other complete files wait for a while, since the two may belong together."""
     slow = run.write("slow", "")
     run.open = [slow]
     run.write("model", "1")
@@ -310,15 +312,15 @@ def test_numbered_folders_written_without_a_pause_are_committed_when_they_are_wh
         assert all(numbers.count(one) == 2 for one in numbers), "half a checkpoint"
 
 
-def test_two_files_that_never_rest_are_told_and_not_guessed(run: Run) -> None:
+def test_two_files_that_never_rest_are_reported_and_not_guessed(run: Run) -> None:
     for step in range(200):
         for name in ("model", "optimizer"):
             run.write(name, f"{name} {step}")
         assert run.look(0.25) is None
     assert [text for _, text in run.events] == [
-        "`checkpoints/model` is in no checkpoint: it is rewritten all the time, and so is `checkpoints/optimizer`, and "
-        "no pause shows which versions belong together; pause for 1 s between two saves, or save under a new name "
-        "each time"
+        "`checkpoints/model` is in no checkpoint: it is rewritten all the time, and so is `checkpoints/optimizer`; "
+        "without a pause it is unknown which versions belong together; pause for 1 s between two saves, or "
+        "save under a new name each time"
     ]
 
 
@@ -426,7 +428,7 @@ def test_the_newest_file_and_folder_are_the_newest_after_they_came_back(
     assert newest.name == "epoch-10"
 
 
-def test_a_file_dated_centuries_ahead_is_put_back_like_any_other(
+def test_a_file_dated_centuries_ahead_is_restored_like_any_other(
     run: Run, store: CountingStore, tmp_path: Path
 ) -> None:
     far = 10_000_000_000 * 1_000_000_000  # the year 2286: more than what 64 bits count in nanoseconds
@@ -454,7 +456,7 @@ def test_a_link_that_is_pointed_elsewhere_is_a_change(run: Run) -> None:
     assert made and {one.target for one in made.entries} == {"", "2"}
 
 
-def test_what_cannot_be_named_or_read_is_told_and_the_rest_is_kept(run: Run) -> None:
+def test_what_cannot_be_named_or_read_is_reported_and_the_rest_is_kept(run: Run) -> None:
     run.write("good", "1")
     with open(os.fsencode(run.ckpt) + b"/bad-\xff", "w"):  # noqa: PTH123  # a name that is no text
         pass
@@ -463,7 +465,7 @@ def test_what_cannot_be_named_or_read_is_told_and_the_rest_is_kept(run: Run) -> 
     assert [kind for kind, _ in run.events] == ["checkpoint-left-out"]
 
 
-def test_folders_named_twice_or_inside_each_other_make_a_set_that_can_be_put_back(
+def test_folders_named_twice_or_inside_each_other_make_a_set_that_can_be_restored(
     store: CountingStore, tmp_path: Path
 ) -> None:
     job = {"checkpoints": ("checkpoints", "checkpoints/deep", "checkpoints", "more")}
@@ -552,7 +554,7 @@ def test_what_a_dead_attempt_sent_and_never_committed_goes(run: Run, store: Coun
 # --- two attempts at once
 
 
-def test_an_attempt_that_was_replaced_commits_nothing_and_is_told(
+def test_an_attempt_that_was_replaced_commits_nothing_and_notices_it(
     run: Run, store: CountingStore, tmp_path: Path
 ) -> None:
     run.write("a", "1")
@@ -598,7 +600,7 @@ def test_what_it_commits_in_the_moment_of_being_replaced_does_not_count(
 
 
 def test_whoever_takes_over_is_not_robbed_of_what_it_reads(store: CountingStore, tmp_path: Path) -> None:
-    """The one before commits as fast as it can, and keeps one set only, while its latest is being put back."""
+    """The one before commits as fast as it can, and keeps one set only, while its latest is being restored."""
     job = {"retention": Retention(keep=1)}
     first = Run(store, tmp_path, job=job)
     for number in range(3):
@@ -633,10 +635,9 @@ def test_whoever_takes_over_is_not_robbed_of_what_it_reads(store: CountingStore,
 @example(seed=1283327063)  # the same
 @example(seed=227)  # every look finds the second file open, so that it is not seen to be rewritten
 @example(seed=1372)  # the same
-def test_whatever_is_put_back_is_a_whole_checkpoint(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """A script that writes numbered checkpoints of several files, naively or not, with failures of the store, looks at
-    any moment and evictions at any moment. What comes back is some checkpoint that was finished, never older than the
-    newest that was committed."""
+def test_whatever_is_restored_is_a_whole_checkpoint(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    """A script that writes numbered checkpoints of several files, naively or not, with failures of the store, looks and
+    evictions at any moment. What is restored is some complete checkpoint, never older than the newest committed one."""
     chance = random.Random(seed)
     store, root = CountingStore(), tmp_path_factory.mktemp("property")
     job = {"retention": Retention(keep=chance.randint(1, 3))}

@@ -1,8 +1,8 @@
-"""Folders that never hold still: what is finished gets into a set whatever happens beside it, and halves never do.
+"""Folders that change all the time: complete files get into a set whatever else changes, and halves never do.
 
-Random scripts write side by side into one folder, on a clock that is turned by hand: pairs of files that are rewritten,
-folders of several files, shards with an index, series of files that are written once, and a pointer, a link or another
-name for the newest of a few.
+Random scripts write concurrently into one folder, on a manual clock: pairs of files that are rewritten, folders of
+several files, shards with an index, series of files that are written once, and a pointer, a link or another name for
+the newest of a few.
 """
 
 import heapq
@@ -58,7 +58,7 @@ class Script:
         self.run.now = until
 
     def write(self, name: str, word: str, *, slow_s: float = 0.0, aside: bool = False) -> Writing:
-        """A file of words; half of them are there while it is open."""
+        """A file of words; half of them exist while it is open."""
         path = self.run.ckpt / (f"{name}.tmp" if aside else name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{word} ")
@@ -75,7 +75,7 @@ class Script:
         return usual_s * self.chance.uniform(0.7, 1.3)
 
     def looks(self, seconds: float, care: Care, every_s: tuple[float, float]) -> dict[str, bytes] | None:
-        """What the last set has that was made meanwhile."""
+        """What the last set contains that was created meanwhile."""
         last, until = None, self.run.now + seconds
         while self.run.now < until:
             self.advance(self.run.now + self.chance.uniform(*every_s))
@@ -242,7 +242,7 @@ def test_a_folder_that_collects_them_is_no_different(run: Run) -> None:
     assert closed_before(script, noticed + 1.0) <= made.keys()
 
 
-def test_an_open_log_beside_them_is_left_out_and_told_at_once(run: Run) -> None:
+def test_an_open_log_beside_them_is_left_out_and_reported_at_once(run: Run) -> None:
     script = Script(run, random.Random(1))
     log = run.write("train.log", "line")
     run.open.append(log)

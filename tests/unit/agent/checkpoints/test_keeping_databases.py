@@ -1,4 +1,4 @@
-"""SQLite databases in checkpoint folders: what is in a set is a whole database, whoever writes to it meanwhile."""
+"""SQLite databases in checkpoint folders: a set contains a consistent database, whoever writes to it meanwhile."""
 
 import os
 import sqlite3
@@ -40,13 +40,13 @@ def insert(connection: sqlite3.Connection, *numbers: int) -> None:
 
 
 def looks(run: Run, seconds: float = 4.0, care: Care = Care.PATIENT) -> CheckpointSet | None:
-    """The last set that is made meanwhile."""
+    """The last set that is created meanwhile."""
     made = [one for _ in range(int(seconds / 0.25)) if (one := run.look(0.25, care))]
     return made[-1] if made else None
 
 
 def rows(run: Run, made: CheckpointSet | None, name: str = "study.db") -> list[int]:
-    """What somebody finds who has nothing but the set."""
+    """What a reader finds who has only the set."""
     place = run.root / "restored.db"
     place.write_bytes(run.content(made)[name])
     with closing(sqlite3.connect(place)) as connection:
@@ -115,7 +115,7 @@ def test_at_a_notice_it_is_copied_at_once(run: Run, study: sqlite3.Connection) -
     assert rows(run, made) == list(range(10))
 
 
-def test_a_long_write_transaction_is_told_and_made_up_for(run: Run) -> None:
+def test_a_long_write_transaction_is_reported_and_made_up_for(run: Run) -> None:
     with closing(opened(run)) as study:
         insert(study, 1)
         looks(run)
@@ -126,14 +126,14 @@ def test_a_long_write_transaction_is_told_and_made_up_for(run: Run) -> None:
         [(kind, text)] = run.events
         assert kind == "checkpoint-left-out"
         assert text.startswith(
-            "`checkpoints/study.db` is in the checkpoints as it was earlier: a long write transaction"
+            "`checkpoints/study.db` is in the checkpoints in an older version: a long write transaction"
         )
         study.execute("COMMIT")
         assert rows(run, looks(run)) == [1, 2]
         assert run.events[1:] == [("checkpoint-caught-up", "`checkpoints/study.db` is in the checkpoints again")]
 
 
-def test_a_python_without_sqlite_says_so_at_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_sqlite_is_reported_at_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(opened(run)) as study:
         insert(study, 1)
         run.write("model", "1")
@@ -149,7 +149,7 @@ def test_a_file_that_is_only_called_like_a_database_is_a_file(run: Run) -> None:
     assert run.events == []
 
 
-def test_a_file_that_only_begins_like_a_database_is_told(run: Run) -> None:
+def test_a_file_that_only_begins_like_a_database_is_reported(run: Run) -> None:
     run.open.append(run.write("study.db", b"SQLite format 3\0" + b"x" * 5000))
     run.write("model", "1")
     assert run.content(looks(run)) == {"model": b"1"}

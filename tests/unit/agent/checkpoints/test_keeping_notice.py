@@ -10,7 +10,7 @@ from test_keeping_busy import Script, last_is_one_of_the_others, latest_is_there
 
 from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.growing import QUIET_S
-from stoker.agent.checkpoints.openfiles import Opened, Writers
+from stoker.agent.checkpoints.openfiles import OpenForWriting, Writers
 from stoker.agent.checkpoints.watching import DOUBTED_S
 
 
@@ -83,7 +83,7 @@ def test_at_a_notice_the_newest_file_is_there_under_both_of_its_names(run: Run, 
     assert int(made["last.pt"].split()[0]) >= reached - 0.5 / every_s
 
 
-# --- what is removed, finished or left behind meanwhile
+# --- what is removed, completed or left over meanwhile
 
 
 def test_a_folder_of_many_files_that_is_removed_while_it_is_sent_is_in_the_set(run: Run) -> None:
@@ -107,9 +107,9 @@ def test_a_folder_of_many_files_that_is_removed_while_it_is_sent_is_in_the_set(r
 def test_a_file_that_is_finished_during_a_look_is_not_rewritten_by_that(run: Run) -> None:
     path = run.write("model_1.json", "")
 
-    def scan() -> Opened:
+    def scan() -> OpenForWriting:
         path.write_text("whole")  # and closed, before anybody could see it open
-        return Opened(set())
+        return OpenForWriting(set())
 
     run.checkpoints._open_files = scan
     assert run.look(0.05, Care.HURRIED) is None
@@ -146,12 +146,12 @@ def test_a_link_that_moves_on_while_the_folder_is_looked_at_is_not_taken(run: Ru
     run.commit()
     (run.ckpt / "step-1.pt").unlink()  # the link was seen before
 
-    def move_on() -> Opened:
+    def move_on() -> OpenForWriting:
         (run.ckpt / "last.pt").unlink()
         (run.ckpt / "last.pt").symlink_to("step-2.pt")
         run.write("step-2.pt", "2")
-        run.checkpoints._open_files = lambda: Opened(set())
-        return Opened(set())
+        run.checkpoints._open_files = lambda: OpenForWriting(set())
+        return OpenForWriting(set())
 
     run.checkpoints._open_files = move_on
     run.now += QUIET_S

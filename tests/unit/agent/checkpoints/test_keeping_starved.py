@@ -16,13 +16,19 @@ from test_keeping import CountingStore, Run
 from stoker.agent.checkpoints import openfiles
 from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.growing import QUIET_S
-from stoker.agent.checkpoints.openfiles import Opened
-from stoker.agent.checkpoints.watching import Found
+from stoker.agent.checkpoints.openfiles import OpenForWriting
+from stoker.agent.checkpoints.watching import FoundFile
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return Run(CountingStore(), tmp_path)
+
+
+def held_open(run: Run) -> list[str]:
+    """Only what lies in its folder: other tests' threads open and close files of their own."""
+    targets = [_target(one) for one in Path("/proc/self/fd").iterdir()]
+    return [target for target in targets if str(run.ckpt) in target]
 
 
 def save_folder(run: Run, number: int, *, pointer: bool) -> None:
@@ -76,18 +82,18 @@ def test_a_small_file_that_is_rewritten_in_place_behind_the_look_is_kept_as_it_w
 def test_no_first_set_lacks_the_file_that_says_which_folder_is_meant(run: Run, care: Care, words: str) -> None:
     made, numbers = None, iter(range(1000))
 
-    def save() -> Opened:
+    def save() -> OpenForWriting:
         number = next(numbers)
         for name in ("model", "optimizer"):
             run.write(f"step-{number}/{name}", str(number))
         run.write("latest", words.format(number))
-        return Opened(set())
+        return OpenForWriting(set())
 
     run.checkpoints._open_files = save  # so it does during every look
     for _ in range(25 if care is Care.PATIENT else 4):
         save()
         made = made or run.look(0.4 if care is Care.PATIENT else 0.2, care)
-    run.checkpoints._open_files = lambda: Opened(set())
+    run.checkpoints._open_files = lambda: OpenForWriting(set())
     assert "latest" in run.content(made or run.look(QUIET_S, care) or run.look(QUIET_S, care))
 
 
@@ -103,9 +109,9 @@ def test_a_file_that_is_rewritten_all_the_time_and_names_nothing_holds_no_set_ba
 def test_a_file_that_is_rewritten_during_every_look_is_not_one_that_stays_open(run: Run) -> None:
     numbers = iter(range(1000))
 
-    def rewrite() -> Opened:
+    def rewrite() -> OpenForWriting:
         run.write("latest", f"step-{next(numbers)}")
-        return Opened(set())
+        return OpenForWriting(set())
 
     rewrite()
     run.checkpoints._open_files = rewrite
@@ -124,7 +130,7 @@ def test_a_folder_that_is_removed_behind_the_look_that_held_it_is_whole(
     run.open = [run.write("step-2/0", "ha")]
     hold = run.checkpoints._pins.hold
 
-    def hold_and_remove(some: list[Found], known: Any) -> set[str]:
+    def hold_and_remove(some: list[FoundFile], known: Any) -> set[str]:
         gone = hold(some, known)
         if any(one.path.startswith("checkpoints/step-1/") for one in some):
             shutil.rmtree(run.ckpt / "step-1", ignore_errors=True)
@@ -140,7 +146,7 @@ def test_where_looks_are_far_apart_a_pointer_is_taken_as_it_is(run: Run) -> None
     run.commit()
     run.open = [run.write("log-99", "ha")]
     taken = []
-    for number in range(1, 3):  # half a second apart, and each soon behind a save
+    for number in range(1, 3):  # half a second apart, and each soon after a save
         run.now += 0.55
         run.write(f"state-{number}.pt", str(number))
         run.write("latest", f"state-{number}.pt")
@@ -176,7 +182,7 @@ def test_nothing_is_held_open_behind_a_hurry(run: Run) -> None:
     run.write("step-50.pt", "50")
     assert run.look(0.0, Care.HURRIED) is None
     run.look(0.3)
-    assert [one for one in Path("/proc/self/fd").iterdir() if str(run.ckpt) in _target(one)] == []
+    assert held_open(run) == []
 
 
 def _target(fd: Path) -> str:
@@ -194,7 +200,7 @@ def test_a_node_that_may_open_few_files_commits_many_of_them_at_a_notice(
         run.write(f"step-1/{part}", f"{part}")
     spare = len(list(Path("/proc/self/fd").iterdir())) + 20
     monkeypatch.setattr(openfiles, "SPARE", spare)
-    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)  # as where there is no more than this
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)  # as if there were no more than this
     limit(resource.RLIMIT_NOFILE, (spare + 128, usual[1]))
     try:
         made = next((made for _ in range(4) if (made := run.look(0.3, Care.HURRIED))), None)
@@ -213,7 +219,7 @@ def test_a_file_that_became_a_folder_or_a_pipe_behind_the_look_is_not_read(
     held: list[int] = []
     hold = run.checkpoints._hold_speaking
 
-    def hold_late(speaking: list[Found]) -> None:
+    def hold_late(speaking: list[FoundFile]) -> None:
         if file.is_file():
             file.unlink()
             make(file)
@@ -221,10 +227,9 @@ def test_a_file_that_became_a_folder_or_a_pipe_behind_the_look_is_not_read(
         hold(speaking)
 
     monkeypatch.setattr(run.checkpoints, "_closer", replace(run.checkpoints._closer, first=hold_late))
-    open_before = len(list(Path("/proc/self/fd").iterdir()))
     looks = [run.look(0.3, Care.HURRIED) for _ in range(4)]
     run.checkpoints._pins.release()
-    assert len(list(Path("/proc/self/fd").iterdir())) == open_before + len(held)
+    assert len(held_open(run)) == len(held)
     assert "other.pt" in run.content(next(filter(None, looks), None))
     for fd in held:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""What is put back before a script starts: the newest set that is whole, whatever has become of the store."""
+"""What is restored before a script starts: the newest complete set, whatever happened to the store."""
 
 import os
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import pytest
 from stoker.agent.checkpoints import restoring
 from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
-from stoker.agent.checkpoints.openfiles import Opened
+from stoker.agent.checkpoints.openfiles import OpenForWriting
 from stoker.agent.checkpoints.restoring import put_back, read_fences
 from stoker.agent.machine.machine import NodeFolder
 from stoker.errors import Conflict, StoreFailed
@@ -42,7 +42,12 @@ class Node:
     def begin(self) -> CheckpointSet | None:
         found = put_back(self.store, self.orders, self.folder, self.tell)
         self.checkpoints = Checkpoints(
-            self.store, self.orders, self.folder.work, lambda: (None, {}), self.tell, open_files=lambda: Opened(set())
+            self.store,
+            self.orders,
+            self.folder.work,
+            lambda: (None, {}),
+            self.tell,
+            open_files=lambda: OpenForWriting(set()),
         )
         self.checkpoints.begin_from(found)
         return found
@@ -93,12 +98,14 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-def test_the_newest_set_comes_back_and_is_told(three_sets: list[CheckpointSet], next_node: Callable[[], Node]) -> None:
+def test_the_newest_set_comes_back_and_is_reported(
+    three_sets: list[CheckpointSet], next_node: Callable[[], Node]
+) -> None:
     node = next_node()
     assert node.begin() == three_sets[-1]
     assert node.here() == {"model": "model 3", "frozen": "the same"}
     [(kind, text)] = node.events
-    assert kind == "restored" and text.startswith("goes on from checkpoint 3 of attempt 1: 2 files")
+    assert kind == "restored" and text.startswith("resumed from checkpoint 3 of attempt 1: 2 files")
 
 
 DAMAGE: dict[str, Callable[[FolderStore, CheckpointSet], object]] = {
@@ -119,7 +126,7 @@ DAMAGE: dict[str, Callable[[FolderStore, CheckpointSet], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_set_is_put_aside_and_the_one_before_it_used(
+def test_a_damaged_set_is_quarantined_and_the_one_before_it_used(
     store: FolderStore, three_sets: list[CheckpointSet], next_node: Callable[[], Node], damage: str
 ) -> None:
     DAMAGE[damage](store, three_sets[-1])
@@ -201,7 +208,7 @@ def test_the_folder_becomes_what_it_was_even_where_the_source_had_more(
 def test_an_attempt_that_is_over_may_not_begin(store: FolderStore, next_node: Callable[[], Node]) -> None:
     first, second = next_node(), next_node()
     second.begin()
-    with pytest.raises(Conflict, match="a later one has taken its place"):
+    with pytest.raises(Conflict, match="a later one has taken over"):
         first.begin()
 
 
@@ -242,7 +249,7 @@ def test_a_store_that_is_gone_does_not_make_a_good_checkpoint_a_damaged_one(
         return get(key, start, size)
 
     monkeypatch.setattr(store, "get", going)
-    with pytest.raises(StoreFailed, match="not there"):
+    with pytest.raises(StoreFailed, match="unavailable"):
         node.begin()
     away.rename(store.root)
     monkeypatch.undo()
@@ -257,7 +264,7 @@ def test_the_fence_says_from_where_an_attempt_went_on(
     assert Fence(2, 1, 3) in read_fences(store, node.orders)
 
 
-def test_every_node_is_put_back_what_it_kept_itself(store: FolderStore, tmp_path: Path) -> None:
+def test_every_node_restores_its_own_checkpoints(store: FolderStore, tmp_path: Path) -> None:
     first = [Node(store, tmp_path, 1, number) for number in range(2)]
     for number, node in enumerate(first):
         assert node.begin() is None
@@ -271,7 +278,7 @@ def test_every_node_is_put_back_what_it_kept_itself(store: FolderStore, tmp_path
         assert len(contents) == Job(name="ants", run="true").retention.keep, "and lets go of what it no longer keeps"
 
 
-def test_a_node_that_kept_nothing_is_put_back_what_the_first_has(
+def test_a_node_without_checkpoints_restores_those_of_the_first(
     store: FolderStore, three_sets: list[CheckpointSet], tmp_path: Path
 ) -> None:
     os.truncate(content(store, three_sets[-1], "model"), 3)
@@ -306,7 +313,7 @@ def test_a_forged_set_changes_no_times_outside_its_folders(
 
 
 @pytest.mark.parametrize("path", ["checkpoints/../../escaped", "/tmp/x-escaped", "../escaped", "checkpoints/a\0b"])
-def test_a_forged_set_with_a_path_that_leads_out_is_put_aside(
+def test_a_forged_set_with_a_path_that_leads_out_is_quarantined(
     three_sets: list[CheckpointSet], store: FolderStore, next_node: Callable[[], Node], tmp_path: Path, path: str
 ) -> None:
     entries = (*three_sets[-1].entries, replace(three_sets[-1].entries[0], path=path))
@@ -318,7 +325,7 @@ def test_a_forged_set_with_a_path_that_leads_out_is_put_aside(
     assert not list(tmp_path.rglob("*escaped*"))
 
 
-def test_a_set_that_is_no_set_at_all_is_put_aside(
+def test_a_set_that_is_no_set_at_all_is_quarantined(
     three_sets: list[CheckpointSet], store: FolderStore, next_node: Callable[[], Node]
 ) -> None:
     for made, data in zip(three_sets[1:], (b"[" * 100_000, b'{"attempt": [], "entries": 5}'), strict=True):

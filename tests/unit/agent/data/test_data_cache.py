@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stoker.agent.data import downloading
 from stoker.agent.data.cache import Cache
-from stoker.agent.data.downloading import Download, Tally, Wanted
+from stoker.agent.data.downloading import Download, Tally, WantedContent
 from stoker.agent.data.room import Held, Hold, held, room, to_remove
 from stoker.errors import Corrupt, Missing, StoreFailed, StoreUnavailable
 
@@ -22,8 +22,8 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def wanted(data: bytes) -> Wanted:
-    return Wanted(sha(data), len(data), sha(data), "a file", sha(data))
+def wanted(data: bytes) -> WantedContent:
+    return WantedContent(sha(data), len(data), sha(data), "a file", sha(data))
 
 
 class Source:
@@ -68,7 +68,7 @@ def test_what_was_fetched_is_there_and_is_not_asked_for_again(cache: Cache) -> N
 
 
 @pytest.mark.parametrize("there", [0, 1, downloading.PIECE_BYTES, downloading.PIECE_BYTES + 17])
-def test_a_part_that_was_left_is_gone_on_with(cache: Cache, there: int) -> None:
+def test_a_part_that_was_left_is_resumed(cache: Cache, there: int) -> None:
     data = random.Random(1).randbytes(3 * downloading.PIECE_BYTES + 5)
     (cache.parts / sha(data)).write_bytes(data[:there])
     tally = Tally()
@@ -86,18 +86,18 @@ def test_a_part_with_wrong_bytes_is_fetched_from_its_beginning(cache: Cache) -> 
 def test_bytes_with_another_hash_are_never_in_the_cache(cache: Cache) -> None:
     source = Source()
     source.contents[sha(b"right")] = b"wrong"
-    with pytest.raises(Corrupt, match="the store has damaged `a file`"):
+    with pytest.raises(Corrupt, match="`a file` is damaged in the store"):
         fetch(cache, source, b"right")
     assert not cache.has(sha(b"right"), 5)
     assert list(cache.parts.iterdir()) == []
 
 
-def test_a_content_that_is_too_short_or_gone_is_told(cache: Cache) -> None:
+def test_a_content_that_is_too_short_or_gone_is_reported(cache: Cache) -> None:
     source = Source()
     source.contents[sha(b"right")] = b"ri"
-    with pytest.raises(Corrupt, match="`a file` has 2 bytes in the store, and should have 5"):
+    with pytest.raises(Corrupt, match="`a file` has 2 bytes in the store, expected 5"):
         fetch(cache, source, b"right")
-    with pytest.raises(Missing, match="the store has lost `a file`"):
+    with pytest.raises(Missing, match="`a file` is missing in the store"):
         fetch(cache, Source(), b"other")
 
 
@@ -111,7 +111,7 @@ def test_a_store_that_is_away_for_a_while_is_asked_again(cache: Cache) -> None:
         return source.get(key, start, size)
 
     Download(cache, get, lambda: None, lambda _, text: told.append(text), Tally()).run([wanted(b"one")])
-    assert told == ["the data cannot be read now, trying again: nobody answers"]
+    assert told == ["could not read the data, retrying: nobody answers"]
     assert cache.has(sha(b"one"), 3)
 
 
@@ -132,7 +132,7 @@ def test_a_store_that_stays_away_fails_and_leaves_the_part(cache: Cache, monkeyp
 
 def test_a_content_without_a_hash_is_known_by_what_pins_it(cache: Cache) -> None:
     source = Source(b"one")
-    one = Wanted("f" * 64, 3, sha(b"one"), "a file")
+    one = WantedContent("f" * 64, 3, sha(b"one"), "a file")
     for asked in (1, 1):
         work = Download(cache, source.get, lambda: None, silent, Tally())
         work.run([one])

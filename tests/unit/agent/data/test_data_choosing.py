@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.attempt.endings import Broken
-from stoker.agent.data.bringing import Choice, Facts, choose, epochs_of, probe
-from stoker.agent.data.downloading import Wanted
+from stoker.agent.attempt.endings import AttemptBroken
+from stoker.agent.data.bringing import InputFacts, ModeChoice, choose, epochs_of, probe
+from stoker.agent.data.downloading import WantedContent
 from stoker.agent.data.mounts import mount_arguments
 from stoker.agent.data.site import cache_settings, size_of
 from stoker.agent.data.source import part_of
@@ -22,7 +22,7 @@ from stoker.stores.kinds import kind_of
 from stoker.stores.mounting import MountFolders, MountPlan
 
 GB = 10**9
-LARGE = Facts(
+LARGE = InputFacts(
     files=80,
     size_bytes=80 * GB,
     to_fetch_bytes=80 * GB,
@@ -37,33 +37,33 @@ LARGE = Facts(
 @pytest.mark.parametrize(
     ("changes", "mode", "reason"),
     [
-        ({"to_fetch_bytes": 0, "to_fetch_files": 0}, "download", "all of it is in the cache of this node"),
-        ({"can_mount": False, "why_not": "no FUSE"}, "download", "no FUSE; fetching takes about 3 min at 400 MB/s"),
-        ({"room_bytes": 10 * GB}, "mount", "80.0 GB do not fit into the 10.0 GB there are on this node"),
-        ({"bytes_per_s": 2 * GB}, "download", "fetching takes about 40 s at 2.0 GB/s"),
-        ({"epochs": 1}, "mount", "it is read once, and fetching it first would take about 3 min at 400 MB/s"),
-        ({"epochs": 25}, "download", "it is likely read 25 times; fetching takes about 3 min at 400 MB/s"),
-        ({}, "download", "it is likely read more than once; fetching takes about 3 min at 400 MB/s"),
+        ({"to_fetch_bytes": 0, "to_fetch_files": 0}, "download", "it is completely in the cache of this node"),
+        ({"can_mount": False, "why_not": "no FUSE"}, "download", "no FUSE; the download takes about 3 min at 400 MB/s"),
+        ({"room_bytes": 10 * GB}, "mount", "80.0 GB do not fit into the 10.0 GB available on this node"),
+        ({"bytes_per_s": 2 * GB}, "download", "the download takes about 40 s at 2.0 GB/s"),
+        ({"epochs": 1}, "mount", "it is read once, and a download would take about 3 min at 400 MB/s"),
+        ({"epochs": 25}, "download", "it is probably read 25 times; the download takes about 3 min at 400 MB/s"),
+        ({}, "download", "it is probably read more than once; the download takes about 3 min at 400 MB/s"),
         (
             {"bytes_per_s": 0.05 * GB},
             "mount",
-            "fetching it first would take about 27 min at 50 MB/s; what is read stays on the disk",
+            "a download would take about 27 min at 50 MB/s; blocks that were read stay on the disk",
         ),
         (
             {"files": 10**6, "to_fetch_files": 10**6, "epochs": 1},
             "download",
             "1,000,000 files of 80 kB: opening each over the network costs 20 ms; "
-            "fetching takes about 24 min at 400 MB/s",
+            "the download takes about 24 min at 400 MB/s",
         ),
     ],
 )
 def test_auto_chooses_and_says_why(changes: dict[str, object], mode: str, reason: str) -> None:
-    assert choose(replace(LARGE, **changes)) == Choice(DataMode(mode), reason)
+    assert choose(replace(LARGE, **changes)) == ModeChoice(DataMode(mode), reason)
 
 
 @given(
     st.builds(
-        Facts,
+        InputFacts,
         files=st.integers(0, 10**7),
         size_bytes=st.integers(0, 10**15),
         to_fetch_bytes=st.integers(0, 10**15),
@@ -75,7 +75,7 @@ def test_auto_chooses_and_says_why(changes: dict[str, object], mode: str, reason
         epochs=st.none() | st.integers(1, 1000),
     )
 )
-def test_auto_never_mounts_what_it_cannot_and_never_downloads_what_does_not_fit(facts: Facts) -> None:
+def test_auto_never_mounts_what_it_cannot_and_never_downloads_what_does_not_fit(facts: InputFacts) -> None:
     choice = choose(facts)
     assert choice.reason
     if not facts.can_mount or not facts.to_fetch_files:
@@ -115,7 +115,7 @@ def test_a_probe_reads_little_and_measures_both() -> None:
         asked.append((key, start, size))
         return b"x" * size
 
-    speed, latency_s = probe(get, [Wanted("a", 10, "small", "a"), Wanted("b", 10**9, "large", "b")])
+    speed, latency_s = probe(get, [WantedContent("a", 10, "small", "a"), WantedContent("b", 10**9, "large", "b")])
     assert speed > 0
     assert latency_s >= 0
     assert {key for key, _, _ in asked} == {"large"}
@@ -130,8 +130,8 @@ def test_a_limit_is_written_as_people_write_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["much", "-1GB", "1XB", "GB"])
-def test_a_limit_that_is_none_is_told(text: str) -> None:
-    with pytest.raises(Broken, match=f"STOKER_CACHE_LIMIT is `{text}`"):
+def test_a_limit_that_is_none_is_reported(text: str) -> None:
+    with pytest.raises(AttemptBroken, match=f"STOKER_CACHE_LIMIT is `{text}`"):
         size_of(text)
 
 
@@ -143,7 +143,7 @@ def test_the_cache_is_where_it_is_said_to_be(tmp_path: Path) -> None:
     # Of several, memory is faster than any disk.
     both = f"{tmp_path}:/dev/shm/cache"
     assert cache_settings({"STOKER_CACHE": both}, tmp_path).root == Path("/dev/shm/cache")
-    with pytest.raises(Broken, match="begins with `/`"):
+    with pytest.raises(AttemptBroken, match="begins with `/`"):
         cache_settings({"STOKER_CACHE": "here"}, tmp_path)
 
 

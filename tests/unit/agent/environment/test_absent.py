@@ -21,7 +21,7 @@ def orders(own: str = "", **environment: Any) -> Orders:
     [
         (orders(), "add the line `environment: {packages: [scikit-learn]}` to the job file"),
         (orders(packages=["six"]), "`environment: {packages: [six, scikit-learn]}`"),
-        (orders(packages="none"), "it is left behind because of `packages: none` in the job file"),
+        (orders(packages="none"), "it is not installed because of `packages: none` in the job file"),
         (orders(requirements="requirements.txt"), "add the line `scikit-learn` to `requirements.txt`"),
         (orders("/venv/bin/python"), "install it with `/venv/bin/python -m pip install scikit-learn`"),
         (orders(python="/usr/bin/python3"), "which `/usr/bin/python3` on the node lacks"),
@@ -39,7 +39,7 @@ def test_other_ends_have_no_such_hint(tail: bytes) -> None:
 
 
 def test_a_module_that_may_be_code_of_ones_own_is_not_only_said_to_be_a_package() -> None:
-    own = "; if it is your own code, `stoker plan` says whether it is sent"
+    own = "; if it is your own code, `stoker plan` shows whether it is uploaded"
     assert hint(b"ModuleNotFoundError: No module named 'helper'", orders("/venv/bin/python")).endswith(own)
     assert own not in hint(LOST, orders("/venv/bin/python"))
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.attempt.endings import Broken
+from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.environment.building import steps, tool_settings
-from stoker.agent.environment.recipe import Kind, Recipe, read_recipe, read_taken, spelled_out
+from stoker.agent.environment.recipe import EnvironmentKind, Recipe, read_recipe, read_taken, spelled_out
 
 
 def recipe(folder: Path, name: str, files: dict[str, str]) -> Recipe:
@@ -21,16 +21,16 @@ def recipe(folder: Path, name: str, files: dict[str, str]) -> Recipe:
 @pytest.mark.parametrize(
     ("name", "beside", "kind"),
     [
-        ("requirements.txt", "", Kind.REQUIREMENTS),
-        ("requirements-gpu.in", "", Kind.REQUIREMENTS),
-        ("pyproject.toml", "", Kind.PROJECT),
-        ("pyproject.toml", "uv.lock", Kind.UV_LOCK),
-        ("uv.lock", "pyproject.toml", Kind.UV_LOCK),
-        ("pylock.toml", "", Kind.PYLOCK),
-        ("pylock.gpu.toml", "", Kind.PYLOCK),
+        ("requirements.txt", "", EnvironmentKind.REQUIREMENTS),
+        ("requirements-gpu.in", "", EnvironmentKind.REQUIREMENTS),
+        ("pyproject.toml", "", EnvironmentKind.PROJECT),
+        ("pyproject.toml", "uv.lock", EnvironmentKind.UV_LOCK),
+        ("uv.lock", "pyproject.toml", EnvironmentKind.UV_LOCK),
+        ("pylock.toml", "", EnvironmentKind.PYLOCK),
+        ("pylock.gpu.toml", "", EnvironmentKind.PYLOCK),
     ],
 )
-def test_the_name_says_what_it_is(tmp_path: Path, name: str, beside: str, kind: Kind) -> None:
+def test_the_name_says_what_it_is(tmp_path: Path, name: str, beside: str, kind: EnvironmentKind) -> None:
     assert recipe(tmp_path, name, {name: "", **({beside: ""} if beside else {})}).kind is kind
 
 
@@ -55,17 +55,17 @@ def test_the_same_content_is_the_same_environment_and_another_python_another(tmp
 
 
 def test_a_file_that_is_included_and_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Broken, match=r"`nowhere.txt`, which `requirements.txt` includes"):
+    with pytest.raises(AttemptBroken, match=r"`nowhere.txt`, which `requirements.txt` includes"):
         recipe(tmp_path, "requirements.txt", {"requirements.txt": "-r nowhere.txt"})
 
 
 def test_a_conda_file_is_refused_with_a_way_out(tmp_path: Path) -> None:
-    with pytest.raises(Broken, match="conda"):
+    with pytest.raises(AttemptBroken, match="conda"):
         recipe(tmp_path, "environment.yml", {"environment.yml": "name: x"})
 
 
 def test_a_lock_needs_its_project(tmp_path: Path) -> None:
-    with pytest.raises(Broken, match="pyproject"):
+    with pytest.raises(AttemptBroken, match="pyproject"):
         recipe(tmp_path, "uv.lock", {"uv.lock": ""})
 
 
@@ -131,7 +131,7 @@ def test_without_uv_pip_does_it(tmp_path: Path) -> None:
 
 
 def test_a_lock_without_uv_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Broken, match="uv"):
+    with pytest.raises(AttemptBroken, match="uv"):
         steps(recipe(tmp_path, "pylock.toml", {"pylock.toml": ""}), "/usr/bin/python3", VENV, None)
 
 

@@ -1,4 +1,4 @@
-"""A Python that a machine lacks, by uv: whatever becomes of that, the attempt goes on, and says why."""
+"""A missing Python is downloaded by uv: if that fails, the attempt continues, and reports why."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def told_by(uv: str) -> tuple[str | None, list[str]]:
 
 def test_the_path_that_uv_tells_is_taken(tmp_path: Path) -> None:
     found, said = told_by(fake_uv(tmp_path, 'test "$2" = install || echo /opt/python3.12'))
-    assert (found, said) == ("/opt/python3.12", ["Python 3.12 was brought to this machine"])
+    assert (found, said) == ("/opt/python3.12", ["downloaded Python 3.12"])
 
 
 @pytest.mark.parametrize(
     ("script", "why"), [("echo no route >&2; exit 2", "no route"), ("exec sleep 60", "timed out after 0.3 seconds")]
 )
-def test_a_download_that_fails_or_never_ends_is_told_and_given_up(
+def test_a_download_that_fails_or_never_ends_is_reported_and_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str
 ) -> None:
     monkeypatch.setattr(python, "BRING_S", 0.3)
@@ -38,7 +38,7 @@ def test_a_download_that_fails_or_never_ends_is_told_and_given_up(
     assert [why in line for line in said] == [True]
 
 
-def test_a_uv_that_does_not_start_is_told(tmp_path: Path) -> None:
+def test_a_uv_that_does_not_start_is_reported(tmp_path: Path) -> None:
     found, said = told_by(str(tmp_path / "none"))
     assert found is None
     assert "No such file" in said[0]

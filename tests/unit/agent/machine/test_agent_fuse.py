@@ -1,4 +1,4 @@
-"""The node's own fuse: when it tells the script to save, when it ends it, and what the tenant hears of it."""
+"""The node's own budget limit: when the script must save, when it is stopped, and what the tenant learns."""
 
 import math
 import time
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stoker.agent.machine.fuse import FuseClock, NodeFuse, TenantFuse, age_by_date, leave_word
-from stoker.agent.shipping.points import Point
+from stoker.agent.shipping.points import MetricPoint
 from stoker.model.node.orders import Notice
 from stoker.model.run.money import Fuse
 
@@ -44,7 +44,7 @@ def test_a_date_that_cannot_be_is_not_believed(later_s: float, age_s: float) -> 
 
 
 class Heard:
-    """A fuse whose look is taken by hand, and what it has said."""
+    """A limit that is checked by hand, and its messages."""
 
     def __init__(self, folder: Path, longest_s: float = 0.0) -> None:
         self.notices: list[Notice | None] = []
@@ -60,7 +60,7 @@ class Heard:
         self.fuse._look()
 
 
-def test_a_script_is_told_to_save_and_ended_before_the_money_is_spent(tmp_path: Path) -> None:
+def test_a_script_saves_and_is_stopped_before_the_budget_is_spent(tmp_path: Path) -> None:
     heard = Heard(tmp_path)
     heard.hears(60)
     assert (heard.notices, heard.blown) == ([], [])
@@ -76,9 +76,9 @@ def test_a_script_is_told_to_save_and_ended_before_the_money_is_spent(tmp_path: 
 def test_what_a_commit_and_a_step_take_is_held_back(tmp_path: Path) -> None:
     heard = Heard(tmp_path, longest_s=8.0)
     assert (heard.fuse.finish_s, heard.fuse.save_s) == (11.0, 10.0)
-    heard.fuse.see(Point(0.0, 0, 1, {}))
+    heard.fuse.see(MetricPoint(0.0, 0, 1, {}))
     heard.fuse._step = (1.0, time.monotonic() - 30)
-    heard.fuse.see(Point(0.0, 0, 2, {}))
+    heard.fuse.see(MetricPoint(0.0, 0, 2, {}))
     assert heard.fuse.save_s == pytest.approx(1.25 * 38, abs=0.5)
 
 

@@ -1,17 +1,25 @@
-"""A machine learns what to do next from a letter that only it can open; a server is known by a word of its own."""
+"""A machine gets its next orders in a message that only it can decrypt; a server has an id of its own."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from stoker.agent.machine.tenant import Tenancy
+import pytest
+
+from stoker.agent.machine import tenant
+from stoker.agent.machine.tenant import Tenancy, Tenant
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
 from stoker.providers.azure.node.release import Release
-from stoker.server.door.identity import server_id
-from stoker.stores import sealed
+from stoker.server.door.home import server_id
+from stoker.stores.sealed import unsealing
+from stoker.stores.sealed.sealing import seal
 from stoker.testing.memory_store import MemoryStore
 
 SEAL = "ab" * 32
@@ -20,9 +28,9 @@ FIRST = Tenancy(
 )
 
 
-def letter(seal: str, attempt: int) -> bytes:
+def letter(key: str, attempt: int) -> bytes:
     words = {"orders": layout.orders("r", attempt), "variables": {"STOKER_SEAL": "cd" * 32, "HF_TOKEN": "s3cret"}}
-    return sealed.seal(seal, json.dumps(words), layout.again("r", 1))
+    return seal(key, json.dumps(words), layout.again("r", 1))
 
 
 def test_a_machine_without_a_letter_goes_by_what_it_was_made_with() -> None:
@@ -39,7 +47,7 @@ def test_a_machine_takes_over_the_orders_access_and_secrets_of_the_next_attempt(
 
 
 def test_the_letter_of_the_third_attempt_is_opened_with_the_first_seal() -> None:
-    """A machine that was switched off in between has nothing but what it was made with."""
+    """A machine that was off in between has only what it was created with."""
     store = MemoryStore()
     store.put(layout.again("r", 1), letter(SEAL, 2))
     store.put(layout.again("r", 1), letter(SEAL, 3))
@@ -67,3 +75,57 @@ def test_a_server_has_one_word_for_ever_and_another_server_another(tmp_path: Pat
     assert server_id(Home(tmp_path / "a")) == first
     assert server_id(Home(tmp_path / "b")) != first
     assert len(first) == 16
+
+
+class StaysForEver:
+    """A machine that nobody removes."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def carry_out(self) -> None:
+        self.asked += 1
+
+
+def lives(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, between: Callable[[int], None] = lambda _started: None
+) -> tuple[list[str], StaysForEver]:
+    """The orders that agents were started with, each of which exits at once. `between` is called after each start."""
+    monkeypatch.setattr(tenant, "VACANT_EVERY_S", 0.02)
+    monkeypatch.setattr(tenant, "CHILD_EVERY_S", 0.02)
+    monkeypatch.setattr(tenant, "FIRST_EVERY_S", 0.02)
+    started: list[str] = []
+    release = StaysForEver()
+
+    def start(tenancy: Tenancy) -> subprocess.Popen[bytes]:
+        started.append(tenancy.orders)
+        between(len(started))
+        return subprocess.Popen(["true"])
+
+    with tempfile.TemporaryDirectory() as folder:
+        first = replace(FIRST, arguments={"--folder": folder}, release=release, idle_s=0.5, sealed=True)
+        assert Tenant(first, lambda _tenancy: store, start).live() == 0
+    return started, release
+
+
+def test_a_letter_that_somebody_put_back_does_not_return_a_machine_to_an_earlier_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who can write to the store can copy what is sealed there, and put it back later."""
+    store, place = MemoryStore(), layout.again("r", 1)
+    store.put(place, letter(SEAL, 2))
+    coming = {1: letter(SEAL, 3), 2: letter(SEAL, 2)}
+    started, _ = lives(store, monkeypatch, lambda count: store.put(place, coming[count]))
+    assert started == [layout.orders("r", 2), layout.orders("r", 3)]
+
+
+def test_a_machine_that_cannot_decrypt_says_what_is_missing_and_removes_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = MemoryStore()
+    store.put(layout.again("r", 1), letter(SEAL, 2))
+    monkeypatch.setattr(unsealing, "libraries", lambda: iter(()))
+    monkeypatch.setattr(sys, "executable", "/usr/bin/false")
+    started, release = lives(store, monkeypatch)
+    assert (started, release.asked) == ([], 1)
+    assert "libssl3" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from stoker.agent.machine.incarnation import Standing, standing
+from stoker.agent.machine.incarnation import Inheritance, standing
 from stoker.agent.machine.machine import NodeFolder
 from stoker.model.job.job import Job
 from stoker.model.node.node import Lease
@@ -19,8 +19,8 @@ HOUR = 3600.0
 ORDERS = Orders("r", "ants-1", 1, 0, "key", Job(name="ants", run="true", time_limit=6 * HOUR), "s", "")
 
 
-def found(folder: Path, ran_s: float, away_s: float) -> Standing:
-    """After the script had run for `ran_s`, and no machine was there for `away_s`."""
+def found(folder: Path, ran_s: float, away_s: float) -> Inheritance:
+    """After the script had run for `ran_s`, and there was no machine for `away_s`."""
     store, now = FolderStore(folder / "store"), datetime.now(UTC)
     last = now - timedelta(seconds=away_s)
     began = last - timedelta(seconds=ran_s)
@@ -41,4 +41,4 @@ def test_hours_in_which_no_machine_was_there_are_not_the_time_of_the_script(tmp_
 
 
 def test_a_script_that_has_reached_its_time_limit_is_not_begun_again(tmp_path: Path) -> None:
-    assert found(tmp_path, ran_s=6 * HOUR - 10, away_s=60).why_not == "its time limit is over"
+    assert found(tmp_path, ran_s=6 * HOUR - 10, away_s=60).why_not == "its time limit is reached"

@@ -1,4 +1,4 @@
-"""A node's folder is removed whole, whatever its script has made of it."""
+"""A node's folder is removed completely, whatever its script did to it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stoker.agent.machine import hardware
-from stoker.agent.machine.machine import Machine, NodeFolder
+from stoker.agent.machine.machine import NodeFolder, NodeMachine
 from stoker.agent.machine.readiness import await_ready, checks
 from stoker.agent.notice.stopping import Stopped, Stopping
 from stoker.model.job.job import Environment, Job
@@ -21,10 +21,10 @@ from stoker.model.run.report import Outcome
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path) -> NodeMachine:
     tools = tmp_path / "bin"
     tools.mkdir()
-    return Machine(
+    return NodeMachine(
         NodeFolder(tmp_path / "node"),
         tmp_path / "environments",
         "",
@@ -36,13 +36,13 @@ def machine(tmp_path: Path) -> Machine:
     )
 
 
-def tool(machine: Machine, name: str, text: str) -> None:
+def tool(machine: NodeMachine, name: str, text: str) -> None:
     path = Path(machine.variables["PATH"], name)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
 
 
-def ready(machine: Machine, job: Job, stopping: Stopping | None = None) -> list[str]:
+def ready(machine: NodeMachine, job: Job, stopping: Stopping | None = None) -> list[str]:
     told: list[str] = []
     await_ready(job, machine, stopping or Stopping(), lambda kind, text: told.append(f"{kind}: {text}"))
     return told
@@ -52,13 +52,13 @@ PLAIN = Job(name="job", run="true")
 ONE_GPU = Job(name="job", run="true", gpus=1)
 
 
-def test_a_machine_with_nothing_to_wait_for_is_ready_at_once(machine: Machine) -> None:
+def test_a_machine_with_nothing_to_wait_for_is_ready_at_once(machine: NodeMachine) -> None:
     (told,) = ready(machine, PLAIN)
-    assert told.startswith("ready: the machine is ready after 0.")
+    assert told.startswith("ready: the machine was ready after 0.")
     assert told.endswith("no packages are being installed, no restart is pending")
 
 
-def test_what_is_asked_of_a_machine_follows_from_the_job(machine: Machine) -> None:
+def test_what_is_asked_of_a_machine_follows_from_the_job(machine: NodeMachine) -> None:
     whats = [check.what for check in checks(Job(name="j", run="true", gpus=4), machine)]
     assert "the driver answers for 4 GPUs" in whats
     in_image = Job(name="j", run="true", environment=Environment(image="x"))
@@ -66,7 +66,7 @@ def test_what_is_asked_of_a_machine_follows_from_the_job(machine: Machine) -> No
 
 
 @pytest.fixture
-def locked(machine: Machine) -> Iterator[subprocess.Popen[str]]:
+def locked(machine: NodeMachine) -> Iterator[subprocess.Popen[str]]:
     """Held by another process, as a package manager does."""
     code = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); input()"
     words = [sys.executable, "-c", code, machine.package_lock]
@@ -76,14 +76,14 @@ def locked(machine: Machine) -> Iterator[subprocess.Popen[str]]:
         holder.kill()
 
 
-def test_the_end_of_an_installation_is_waited_for(machine: Machine, locked: subprocess.Popen[str]) -> None:
+def test_the_end_of_an_installation_is_waited_for(machine: NodeMachine, locked: subprocess.Popen[str]) -> None:
     threading.Timer(0.3, locked.kill).start()
     told = ready(machine, PLAIN)
     assert told[0] == "not-ready: the machine is not ready yet: packages are being installed"
     assert told[1].startswith("ready: ")
 
 
-def test_drivers_that_come_later_are_waited_for(machine: Machine) -> None:
+def test_drivers_that_come_later_are_waited_for(machine: NodeMachine) -> None:
     late = threading.Timer(0.3, tool, (machine, "nvidia-smi", "echo 'GPU 0: T4'"))
     late.start()
     told = ready(machine, ONE_GPU)
@@ -91,7 +91,7 @@ def test_drivers_that_come_later_are_waited_for(machine: Machine) -> None:
     assert "the driver answers for 1 GPU" in told[1]
 
 
-def test_a_driver_that_has_too_few_is_not_ready_and_the_machine_is_given_back(machine: Machine) -> None:
+def test_a_driver_that_has_too_few_is_not_ready_and_the_machine_is_released(machine: NodeMachine) -> None:
     tool(machine, "nvidia-smi", "echo 'GPU 0: T4'")
     stopping = Stopping()
     impatient = replace(machine, ready_s=0.5)
@@ -112,7 +112,7 @@ def test_amds_gpus_are_counted_as_their_kernel_driver_lists_them(tmp_path: Path)
     assert hardware.listed_gpus({"PATH": ""}, amd=tmp_path / "none") == 0
 
 
-def without_driver(machine: Machine, **more: float) -> str:
+def without_driver(machine: NodeMachine, **more: float) -> str:
     stopping = Stopping()
     with pytest.raises(Stopped):
         ready(replace(machine, **more), ONE_GPU, stopping)
@@ -120,14 +120,14 @@ def without_driver(machine: Machine, **more: float) -> str:
     return stopping.message
 
 
-def test_a_driver_that_nobody_is_installing_is_not_waited_for(machine: Machine, tmp_path: Path) -> None:
+def test_a_driver_that_nobody_is_installing_is_not_waited_for(machine: NodeMachine, tmp_path: Path) -> None:
     quiet = replace(machine, processes=tmp_path / "proc")
     said = without_driver(quiet, ready_s=1800.0, quiet_s=0.3)
-    assert said.startswith("its machine was not ready: the GPU driver does not answer, and nothing on it has been inst")
-    assert said.endswith("its image has no driver for this GPU")
+    assert said.startswith("its machine was not ready: the GPU driver does not answer, and nothing has been inst")
+    assert said.endswith("the image has no driver for this GPU")
 
 
-def test_a_driver_that_is_being_installed_is_waited_for(machine: Machine, tmp_path: Path) -> None:
+def test_a_driver_that_is_being_installed_is_waited_for(machine: NodeMachine, tmp_path: Path) -> None:
     building = tmp_path / "proc" / "17"
     building.mkdir(parents=True)
     (building / "comm").write_text("dkms\n")
@@ -135,21 +135,21 @@ def test_a_driver_that_is_being_installed_is_waited_for(machine: Machine, tmp_pa
     assert said == "its machine was not ready after 0.6s: the GPU driver does not answer"
 
 
-def test_a_missing_driver_is_told_in_minutes(machine: Machine) -> None:
+def test_a_missing_driver_is_reported_in_minutes(machine: NodeMachine) -> None:
     assert machine.quiet_s <= 300
 
 
-def test_a_container_runtime_has_to_know_the_gpus(machine: Machine) -> None:
+def test_a_container_runtime_has_to_know_the_gpus(machine: NodeMachine) -> None:
     tool(machine, "nvidia-smi", "echo 'GPU 0: T4'")
     tool(machine, "docker", """echo '{"runc":{}}'""")
     job = Job(name="j", run="true", gpus=1, environment=Environment(image="x"))
     late = threading.Timer(0.3, tool, (machine, "docker", """echo '{"nvidia":{},"runc":{}}'"""))
     late.start()
     told = ready(machine, job)
-    assert told[0] == "not-ready: the machine is not ready yet: the container runtime knows no GPU"
+    assert told[0] == "not-ready: the machine is not ready yet: the container runtime does not support GPUs"
 
 
-def test_a_machine_that_only_needs_a_restart_is_restarted(machine: Machine) -> None:
+def test_a_machine_that_only_needs_a_restart_is_restarted(machine: NodeMachine) -> None:
     Path(machine.reboot_mark).touch()
     stopping = Stopping()
     with pytest.raises(Stopped):
@@ -157,7 +157,7 @@ def test_a_machine_that_only_needs_a_restart_is_restarted(machine: Machine) -> N
     assert (stopping.outcome, stopping.stays) == (Outcome.EVICTED, True)
 
 
-def test_a_restart_waits_until_what_it_is_for_is_there(machine: Machine) -> None:
+def test_a_restart_waits_until_what_it_is_for_is_there(machine: NodeMachine) -> None:
     Path(machine.reboot_mark).touch()
     stopping, began = Stopping(), time.monotonic()
     threading.Timer(0.5, tool, (machine, "nvidia-smi", "echo 'GPU 0: T4'")).start()
@@ -167,7 +167,7 @@ def test_a_restart_waits_until_what_it_is_for_is_there(machine: Machine) -> None
     assert time.monotonic() - began >= 0.5
 
 
-def test_whoever_cancels_need_not_wait(machine: Machine) -> None:
+def test_whoever_cancels_need_not_wait(machine: NodeMachine) -> None:
     stopping = Stopping()
     threading.Timer(0.2, stopping.ask, (Outcome.CANCELLED, "cancelled")).start()
     with pytest.raises(Stopped):

@@ -1,6 +1,7 @@
-"""An agent goes on with its next access, in time or at once, and never with one that was not meant for it."""
+"""An agent continues with its next access, in time or at once, and never with one that was not meant for it."""
 
 import stat
+import sys
 import time
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from stoker.errors import Corrupt, StoreDenied
 from stoker.model.node.node import Lease
 from stoker.model.wire import dump
 from stoker.model.workspace import layout
-from stoker.stores import sealed
 from stoker.stores.access import Access, Route
 from stoker.stores.folder.store import FolderStore
-from stoker.stores.sealed import new_key, seal
+from stoker.stores.sealed import unsealing
+from stoker.stores.sealed.sealing import seal
+from stoker.stores.sealed.signing import new_key, signed
 
 ORDERS = layout.orders("r", 1)
 KEY = layout.access(*layout.node_with(ORDERS))
@@ -73,17 +75,17 @@ def test_what_the_server_did_not_sign_for_this_node_and_place_is_not_heard(folde
     """Colleagues may write to the same storage account: neither a command nor a lease of theirs counts."""
     store, key = opened(access(folder, 1000.0), tmp_path), layout.wishes("r", 1)
     said = b'{"visits": []}'
-    for forged in (said, sealed.signed(new_key(), said, key), sealed.signed(SEAL, said, ORDERS)):
+    for forged in (said, signed(new_key(), said, key), signed(SEAL, said, ORDERS)):
         folder.put(key, forged)
         with pytest.raises(Corrupt):
             hear(store, key)
-    folder.put(key, sealed.signed(SEAL, said, key))
+    folder.put(key, signed(SEAL, said, key))
     assert hear(store, key) == said
     lease = layout.lease("r", 1)
     watch = LeaseWatch(store, lease, 10.0, lambda: 0.0)
     folder.put(lease, dump(Lease(1, 9999.0)))
     assert watch.look() == 10.0
-    folder.put(lease, sealed.signed(SEAL, dump(Lease(1, 60.0)), lease))
+    folder.put(lease, signed(SEAL, dump(Lease(1, 60.0)), lease))
     assert watch.look() == 60.0
 
 
@@ -122,3 +124,16 @@ def test_what_another_sealed_is_not_believed(folder: FolderStore, tmp_path: Path
     give(folder, access(folder, 1000.0), new_key())
     assert store.get("runs/r/run.json") == b"run"
     assert store.access == first
+
+
+def test_a_node_that_cannot_decrypt_says_so_once_and_works_on_with_the_access_it_has(
+    folder: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = access(folder, 0.0)
+    store = opened(first, tmp_path)
+    give(folder, access(folder, 1000.0))
+    monkeypatch.setattr(unsealing, "libraries", lambda: iter(()))
+    monkeypatch.setattr(sys, "executable", "/usr/bin/false")
+    assert store.get("runs/r/run.json") == store.get("runs/r/run.json") == b"run"
+    assert store.access == first
+    assert capsys.readouterr().err.count("libssl3") == 1

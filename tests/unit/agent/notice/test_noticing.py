@@ -1,4 +1,4 @@
-"""What a notice turns into: who is told what, when the last commit begins, and why a script has ended."""
+"""What happens on a notice: who gets which signal, when the last commit starts, and why a script has ended."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from stoker.agent.checkpoints.keeper import Keeper
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice import noticing
 from stoker.agent.notice.noticing import CAUTION, LEAST_RESERVE_S, WENT_ON_S, Noticing
-from stoker.agent.processes.family import Priority
-from stoker.agent.processes.ranks import Ranks
+from stoker.agent.processes.family import CpuPriority
+from stoker.agent.processes.ranks import RankProcesses
 from stoker.model.node.orders import Notice
 
 
@@ -77,7 +77,7 @@ class World:
         self.folder = NodeFolder(root)
         self.keeper, self.ranks, self.priority = FakeKeeper(), ranks, FakePriority()
         self.events: list[tuple[str, str]] = []
-        keeper, priority = cast(Keeper, self.keeper), cast(Priority, self.priority)
+        keeper, priority = cast(Keeper, self.keeper), cast(CpuPriority, self.priority)
         self.noticing = Noticing(self.folder, keeper, lambda *event: self.events.append(event), priority)
 
     def hear(self, seconds: float | None, late_s: float = 0.0) -> None:
@@ -86,7 +86,7 @@ class World:
         self.act()
 
     def act(self) -> None:
-        self.noticing.act(cast(Ranks, self.ranks))
+        self.noticing.act(cast(RankProcesses, self.ranks))
 
     @property
     def kinds(self) -> list[str]:
@@ -117,7 +117,7 @@ def test_a_notice_is_a_file_and_a_signal_once(world: World) -> None:
     assert world.noticing.told
 
 
-def test_a_script_that_comes_to_listen_later_is_told_then(world: World) -> None:
+def test_a_script_that_installs_a_handler_later_gets_sigterm_then(world: World) -> None:
     world.ranks.listening.clear()
     world.hear(30)
     assert not world.noticing.told
@@ -130,7 +130,7 @@ def test_a_script_that_comes_to_listen_later_is_told_then(world: World) -> None:
     ("notice_s", "longest_s", "begins_s"),
     [
         (30, 0.2, 30 - LEAST_RESERVE_S),
-        (30, 4.0, 30 - 8),  # twice what a commit has taken
+        (30, 4.0, 30 - 8),  # twice the duration of a commit
         (30, 60.0, 15),  # at most half of the notice
         (2, 0.2, 1),
         (0, 0.2, 0),
@@ -144,7 +144,7 @@ def test_the_last_commit_begins_while_there_is_time_for_it(
     clock.now = start
     world.hear(notice_s)
     if begins_s:
-        clock.now = start + begins_s - 0.01 - 0.001 * notice_s  # what was late when it was heard counts
+        clock.now = start + begins_s - 0.01 - 0.001 * notice_s  # its delay counts
         world.act()
         assert world.keeper.hurries == []
     clock.now = start + begins_s + 0.01
@@ -157,7 +157,7 @@ def test_the_last_commit_begins_while_there_is_time_for_it(
 def test_a_notice_heard_late_has_so_much_less_left(world: World) -> None:
     world.hear(30, late_s=29)
     assert world.keeper.hurries == [True]
-    assert "eviction in 1.0 s" in world.events[0][1]
+    assert "eviction notice: 1.0 s left" in world.events[0][1]
 
 
 def test_what_the_script_saved_is_committed_at_once(world: World) -> None:
@@ -221,7 +221,7 @@ def test_a_withdrawn_notice_leaves_nothing_behind_and_the_next_is_told_again(wor
     assert world.ranks.told == [7]
 
 
-def test_a_script_that_goes_on_long_after_a_withdrawn_notice_has_not_heeded_it(world: World, clock: Any) -> None:
+def test_a_script_that_continues_long_after_a_withdrawn_notice_has_ignored_it(world: World, clock: Any) -> None:
     world.hear(30)
     world.hear(None)
     clock.now += WENT_ON_S - 1
@@ -241,12 +241,12 @@ def test_only_what_is_said_after_the_signal_counts_as_finished(world: World) -> 
     assert world.noticing.finished
 
 
-def test_a_folder_that_cannot_be_written_to_is_said_and_the_signal_is_sent_all_the_same(
+def test_a_folder_that_cannot_be_written_to_is_reported_and_the_signal_is_sent_anyway(
     tmp_path: Path, clock: Any
 ) -> None:
     world = World(tmp_path / "gone", FakeRanks(7))
     world.hear(30)
-    assert "cannot be told by a file" in world.events[0][1]
+    assert "could not write the notice file" in world.events[0][1]
     assert world.ranks.told == [7]
 
 

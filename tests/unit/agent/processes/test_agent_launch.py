@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stoker.agent.machine.machine import NodeFolder
-from stoker.agent.processes.launch import Place, command_line, commands, environment
+from stoker.agent.processes.launch import Workplace, command_line, commands, environment
 from stoker.checkpoint import surroundings
 from stoker.model.job.job import Job
 from stoker.model.node.orders import Orders
@@ -22,8 +22,8 @@ def orders(run: str = "python train.py", *, nodes: int = 1, node: int = 0, data:
     return Orders("r1", "ants-1", 2, node, "key-1", one, "snap", "/usr/bin/python3", data or {}, nodes, "10.0.0.1")
 
 
-def place(processes: int = 1, **variables: str) -> Place:
-    return Place(FOLDER, "/venv/bin/python", "/venv/bin", "/venv", "", Path("/a.pyz"), variables, processes, 29500)
+def place(processes: int = 1, **variables: str) -> Workplace:
+    return Workplace(FOLDER, "/venv/bin/python", "/venv/bin", "/venv", "", Path("/a.pyz"), variables, processes, 29500)
 
 
 def test_a_single_rank_runs_the_command_in_a_shell() -> None:
@@ -117,7 +117,7 @@ def test_the_first_checkpoint_folder_is_the_one_that_is_named() -> None:
     assert environment(given, place())["STOKER_CHECKPOINTS"] == "/node/work/ck/a"
 
 
-def test_a_script_is_told_how_often_its_nodes_go_once_that_was_seen() -> None:
+def test_a_script_learns_its_eviction_rate_once_it_was_measured() -> None:
     told = environment(replace(orders(), evictions_per_hour=0.775), place())
     assert told["STOKER_EVICTIONS_PER_HOUR"] == "0.775"
     assert "STOKER_EVICTIONS_PER_HOUR" not in environment(orders(), place())

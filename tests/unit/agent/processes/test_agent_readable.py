@@ -1,4 +1,4 @@
-"""Visits and orders to stop are heard of, however many files the agent holds open."""
+"""Visits and stops reach the agent, however many files it holds open."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stoker.agent.checkpoints.openfiles import room_for
 from stoker.agent.processes.family import readable
 
 
-def test_a_file_behind_the_first_thousand_is_heard_of() -> None:
+def test_a_file_behind_the_first_thousand_is_noticed() -> None:
     reads, writes = os.pipe()
     with room_for(2000):
         far = fcntl.fcntl(reads, fcntl.F_DUPFD_CLOEXEC, 1500)

@@ -17,7 +17,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from stoker.agent.shipping.eventfiles import EventFile, Scalar, scalars
+from stoker.agent.shipping.eventfiles import EventFile, EventScalar, scalars
 from stoker.agent.shipping.metrics import EventFilePoints, event_files, metric_name
 from stoker.agent.shipping.points import LONGEST_NAME
 
@@ -41,13 +41,13 @@ def written(folder: Path, *summaries: Summary) -> EventFile:
 
 def test_simple_values_are_read(tmp_path: Path) -> None:
     file = written(tmp_path, simple("loss", 0.5), simple("loss", 0.25))
-    assert list(file.fresh()) == [Scalar(100.0, 0, "loss", 0.5), Scalar(101.0, 1, "loss", 0.25)]
+    assert list(file.fresh()) == [EventScalar(100.0, 0, "loss", 0.5), EventScalar(101.0, 1, "loss", 0.25)]
     assert list(file.fresh()) == []
 
 
 def test_scalars_as_keras_writes_them_are_read(tmp_path: Path) -> None:
     file = written(tmp_path, scalar_pb("epoch_loss", 0.5))
-    assert list(file.fresh()) == [Scalar(100.0, 0, "epoch_loss", 0.5)]
+    assert list(file.fresh()) == [EventScalar(100.0, 0, "epoch_loss", 0.5)]
 
 
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"])

@@ -60,7 +60,7 @@ def test_a_newline_around_a_secret_is_no_part_of_it() -> None:
     assert masking.mask(f"{SECRET}\n".encode()) == (b"***************\n", 0)
 
 
-def test_short_values_are_left_alone() -> None:
+def test_short_values_are_not_touched() -> None:
     assert Masking(["1234567"]).whole(b"loss 1234567") == b"loss 1234567"
 
 

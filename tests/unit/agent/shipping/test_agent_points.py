@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.shipping.points import LONGEST_LINE, Lines, Point, Summaries, logged, printed, progress
+from stoker.agent.shipping.points import LONGEST_LINE, Lines, MetricPoint, Summaries, logged, printed, progress
 from stoker.checkpoint.log import log, should_stop
 
 
@@ -22,17 +22,17 @@ def values(line: str) -> Mapping[str, float | None] | None:
 
 def test_numbers_of_a_printed_object_are_values() -> None:
     point = printed(b'{"loss": 0.5, "acc": 1, "name": "resnet", "done": true, "none": null}', 12.5, 3)
-    assert point == Point(12.5, 3, None, {"loss": 0.5, "acc": 1.0})
+    assert point == MetricPoint(12.5, 3, None, {"loss": 0.5, "acc": 1.0})
 
 
 @pytest.mark.parametrize("name", ["step", "epoch", "iteration", "global_step"])
 def test_the_usual_names_are_taken_as_the_step(name: str) -> None:
     point = printed(json.dumps({name: 7, "loss": 0.5}).encode(), 1.0, 0)
-    assert point == Point(1.0, 0, 7, {"loss": 0.5})
+    assert point == MetricPoint(1.0, 0, 7, {"loss": 0.5})
 
 
 def test_an_epoch_beside_a_step_is_a_value() -> None:
-    assert printed(b'{"epoch": 2, "step": 7}', 1.0, 0) == Point(1.0, 0, 7, {"epoch": 2.0})
+    assert printed(b'{"epoch": 2, "step": 7}', 1.0, 0) == MetricPoint(1.0, 0, 7, {"epoch": 2.0})
 
 
 def test_objects_are_flattened_one_level_deep() -> None:
@@ -66,7 +66,7 @@ def test_names_that_cannot_be_stored_are_changed() -> None:
 
 def test_a_logged_line_gives_its_point_back() -> None:
     line = b'{"at": 5.0, "step": 2, "rank": 1, "values": {"loss": 0.5, "bad": null}}'
-    assert logged(line) == Point(5.0, 1, 2, {"loss": 0.5, "bad": None})
+    assert logged(line) == MetricPoint(5.0, 1, 2, {"loss": 0.5, "bad": None})
 
 
 @pytest.mark.parametrize("line", [b"", b"{}", b'{"at": 1}', b'{"at": 1.0, "rank": "a", "values": {}}', b"{"])
@@ -92,7 +92,7 @@ def test_lines_do_not_depend_on_the_pieces(written: list[bytes], cuts: list[int]
 def test_summaries_leave_out_what_is_no_number() -> None:
     summaries = Summaries()
     for step, loss in enumerate([2.0, None, 1.0, 3.0]):
-        summaries.add(Point(0.0, 0, step, {"loss": loss}))
+        summaries.add(MetricPoint(0.0, 0, step, {"loss": loss}))
     summary = summaries.now()["loss"]
     assert (summary.last, summary.least, summary.most, summary.count, summary.step) == (3.0, 1.0, 3.0, 3, 3)
 
@@ -108,7 +108,7 @@ def test_log_appends_a_line_that_the_agent_reads(tmp_path: Path, monkeypatch: py
 
 
 class Tensor:
-    """As a scalar of NumPy or PyTorch: not a number, but one can be had."""
+    """Like a scalar of NumPy or PyTorch: not a number, but convertible to one."""
 
     def __float__(self) -> float:
         return 1.5

@@ -153,3 +153,10 @@ def test_an_expression_says_what_it_finds_in_a_line() -> None:
     assert compiled(r"train loss ([\d.]+)").find("step 3: train loss 1.5, val loss 2") == (1.5, None)
     assert compiled(r"train loss ([\d.]+)").find("val loss 2") is None
     assert compiled(r"loss (\S+)").find("loss was") is None
+
+
+def test_what_is_found_waits_for_nothing_while_the_node_is_about_to_go(printing: Printing) -> None:
+    printing.says("epoch 3 loss: 0.5\n")
+    assert printing.points(final=False) == []
+    printing.source.held_s = 0.0
+    assert printing.points(final=False) == [(3, {"loss": 0.5})]

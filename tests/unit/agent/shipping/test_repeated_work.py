@@ -1,4 +1,4 @@
-"""Work that a script shows to have done twice counts as redone, whatever its checkpoint says; resumed work does not."""
+"""Work that a script's output shows twice counts as redone, whatever its checkpoint says; resumed work does not."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from stories import Told, at, evicted, story, vanished
-from test_receipt import adds_up, seconds
+from stories import Told, adds_up, at, evicted, seconds, story, vanished
 
-from stoker.agent.shipping.points import Point
+from stoker.agent.shipping.points import MetricPoint
 from stoker.agent.shipping.printed import MOST_POINTS, CountedLines, Counters, numbers
 from stoker.client.report.explain import explain
 from stoker.client.report.receipt import taken_words
@@ -123,11 +122,11 @@ def test_a_receipt_and_the_story_say_where_it_began_again() -> None:
     [taken] = made.taken
     assert (taken.again, taken.steps_lost) == ("epoch 0", None)
     assert taken_words(taken, lambda _: "14:00").endswith(
-        "of work done twice, because the script began again at epoch 0"
+        "of work repeated, because the script started over at epoch 0"
     )
     told = explain(run, made, [], lambda _: "14:00")
-    assert any("; the script began again at epoch 0; 1m 40s of work done twice" in line for line in told)
-    assert any("step 6 was restored, and the script did not use it" in line for line in told)
+    assert any("; the script started over at epoch 0; 1m 40s of work repeated" in line for line in told)
+    assert any("step 6 was restored, but the script did not use it" in line for line in told)
     assert seconds(made)["useful"] == 100
 
 
@@ -167,7 +166,7 @@ def shown(*lines: str) -> dict[str, tuple[float, ...]]:
     return {one.name: one.values for one in counters.climbs(0.0)}
 
 
-def test_a_counter_that_begins_anew_in_every_epoch_says_nothing() -> None:
+def test_a_counter_that_starts_over_in_every_epoch_says_nothing() -> None:
     lines = [f"epoch {epoch} step {step}" for epoch in range(3) for step in range(4)]
     assert shown(*lines) == {"epoch": (0, 1, 2)}
 
@@ -185,9 +184,9 @@ def test_a_hundred_thousand_values_are_a_few_points_with_the_first_and_the_last(
 def test_metrics_count_with_and_without_a_step() -> None:
     counters = Counters(lambda: 5.0)
     for step in (1, 2):
-        counters.see(Point(0.0, 0, step, {"loss": 0.5, "epoch": 0}))
-        counters.see(Point(0.0, 0, None, {"loss": 0.5}))
-        counters.see(Point(0.0, 0, step, {"epoch": nan, "step": 1e300}))
+        counters.see(MetricPoint(0.0, 0, step, {"loss": 0.5, "epoch": 0}))
+        counters.see(MetricPoint(0.0, 0, None, {"loss": 0.5}))
+        counters.see(MetricPoint(0.0, 0, step, {"epoch": nan, "step": 1e300}))
     assert {one.name: one.values for one in counters.climbs(2.0)} == {
         "step of loss": (1, 2),
         "step of epoch": (1, 2),

@@ -53,12 +53,12 @@ def test_what_is_too_much_is_named_but_not_kept(tmp_path: Path, monkeypatch: pyt
     write(work, "a.pt", "data/1.gz", "data/2.gz", size=40)
     write(work, "huge.bin", size=500)
     told = stray.ship(store, ORDERS, stray.find(work, ORDERS, (), 0))
-    assert told == stray.Told(("a.pt", "huge.bin", "data/ (2 files)"), 2, 80)
+    assert told == stray.StrayFiles(("a.pt", "huge.bin", "data/ (2 files)"), 2, 80)
     kept = load(Snapshot, store.get(layout.stray("r", 1)))
     assert [entry.path for entry in kept.entries] == ["a.pt", "data/1.gz"]
 
 
 def test_nothing_left_is_nothing_told(tmp_path: Path):
     store = FolderStore(tmp_path / "store")
-    assert stray.ship(store, ORDERS, []) == stray.Told()
+    assert stray.ship(store, ORDERS, []) == stray.StrayFiles()
     assert not list(store.list("runs"))

@@ -9,7 +9,9 @@ _OLDEST = (3, 11)
 
 def _install() -> None:
     if sys.version_info < _OLDEST:
-        sys.stderr.write("stoker: exact: needs Python 3.11 or newer in the script's environment: nothing is kept\n")
+        sys.stderr.write(
+            "stoker: exact: requires Python 3.11 or newer in the script's environment: no random states are saved\n"
+        )
         return
     try:
         from stoker.checkpoint.exact.hooks import install

@@ -1,1 +1,1 @@
-"""Commands that change or remove runs and what they left."""
+"""Commands that change or delete runs and their files."""

@@ -1,4 +1,4 @@
-"""`stoker cleanup`: what is left in clouds, and its removal; and what one run has left, said at its end."""
+"""`stoker cleanup`: the machines left in clouds, and their removal; and the same for one run, printed at its end."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import click
 from stoker.cli.command import Command, json_option
 from stoker.cli.view import terminal, words
 from stoker.cli.view.receipttext import short
-from stoker.cli.view.tables import Cell, Column, table
+from stoker.cli.view.tables import Column, TableCell, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.client.api.client import Client
-from stoker.client.api.handle import Run as Handle
-from stoker.client.api.leftovers import Look, Node, Nodes
+from stoker.client.api.handle import RunHandle
+from stoker.client.api.leftovers import Nodes
 from stoker.client.report.spelling import usd
 from stoker.errors import ServerUnavailable, StokerError
+from stoker.model.node.listing import ListedNode, NodeListing
 from stoker.model.run.run import Run
 
 _COLUMNS = (
@@ -35,24 +36,24 @@ _GONE_S = 120.0  # clouds delete slowly
 @click.command(
     cls=Command,
     examples=[
-        ("stoker cleanup", "show all machines, and ask to remove those that no run needs any more"),
-        ("stoker cleanup --others", "also what other servers have left, where its lease is over"),
-        ("stoker cleanup --json", "for a program: the list, nothing is removed"),
+        ("stoker cleanup", "list all machines, and ask to remove those that no run needs"),
+        ("stoker cleanup --others", "also those of other servers whose lease has expired"),
+        ("stoker cleanup --json", "list them for a program; remove nothing"),
     ],
 )
-@click.option("-y", "--yes", is_flag=True, help="Remove it without asking.")
-@click.option("--others", is_flag=True, help="Also remove what another server made, where its lease is over.")
+@click.option("-y", "--yes", is_flag=True, help="Remove them without asking.")
+@click.option("--others", is_flag=True, help="Also remove resources of other servers whose lease has expired.")
 @json_option()
 def command(yes: bool, others: bool, as_json: bool) -> int:
-    """Find and remove machines that no run needs any more.
+    """Find and remove machines that no run needs.
 
-    Every provider is asked for everything that is ours: machines, and whatever belongs to them. Those that runs use and
-    those that are kept after a failure are shown with what they cost, and stay. The server removes the others by itself
-    all the time; this is how you make sure. What other servers of the same workspace have is shown with
-    the end of its lease, and is theirs until then.
+    Asks every provider for all resources that Stoker created: machines, disks, network interfaces. Those in use by a
+    run, or kept after a failure, are listed with their cost and stay. The server removes the others continuously;
+    this command lets you verify it. Resources of other servers in the same workspace are listed with the expiry of
+    their lease, and are not touched before.
 
-    Providers that cannot be asked, and runs whose nodes say nothing that can be used, are named, and the exit code is
-    1: what is left there is not known.
+    Providers that cannot be reached, and runs whose nodes report unusable data, are named, and the exit code is 1:
+    what is left there is unknown.
     """
     nodes = Nodes(Client.connect().connection)
     found = nodes.look()
@@ -81,13 +82,13 @@ def command(yes: bool, others: bool, as_json: bool) -> int:
     return 1 if remains or not after.whole else 0
 
 
-def removable(found: Sequence[Node], *, others: bool = False) -> list[Node]:
-    """What no run of this server needs, and of other servers, where that is wanted, what has outlived its lease."""
+def removable(found: Sequence[ListedNode], *, others: bool = False) -> list[ListedNode]:
+    """The nodes that no run of this server needs, and on request those of other servers whose lease has expired."""
     return [one for one in found if (others and one.expired if one.server else not one.claimed)]
 
 
-def _refusal(nodes: Nodes, one: Node) -> StokerError | None:
-    """Why one of them cannot be released; the others are, all the same."""
+def _refusal(nodes: Nodes, one: ListedNode) -> StokerError | None:
+    """Why one of them cannot be released; the others are released nevertheless."""
     try:
         nodes.release(one)
     except ServerUnavailable:
@@ -97,36 +98,36 @@ def _refusal(nodes: Nodes, one: Node) -> StokerError | None:
     return None
 
 
-def summary(left: Sequence[Node], look: Look) -> str:
-    """`0 resources left, $0.00/h`, as the clouds say it, and never where something could not be looked at."""
+def summary(left: Sequence[ListedNode], look: NodeListing) -> str:
+    """`0 resources left, $0.00/h`, as the clouds report it; never if something could not be inspected."""
     cost = sum(one.usd_per_hour for one in left)
     count = words.count(sum(len(one.resources) or 1 for one in left), "resource")
     if look.whole:
         return f"{count} left, ${cost:.2f}/h"
     blind = [f"provider {one.provider}" for one in look.unseen] + [f"run {one.run}" for one in look.troubled]
-    return f"{count} found, ${cost:.2f}/h; what is left is not known: {', '.join(blind)} could not be looked at"
+    return f"{count} found, ${cost:.2f}/h; what is left is unknown: {', '.join(blind)} could not be inspected"
 
 
-def unknown(look: Look) -> list[str]:
-    """What could not be looked at and why, with what to do."""
+def unknown(look: NodeListing) -> list[str]:
+    """What could not be inspected and why, with what to do."""
     lines = [f"provider {one.provider}: {one.reason}{f'; {one.hint}' if one.hint else ''}" for one in look.unseen]
     for one in look.troubled:
         nodes = f", and has {words.count(len(one.keys), 'node')} at ${one.usd_per_hour:.4f}/h" if one.keys else ""
-        lines.append(f"run {one.run} is in trouble{nodes}: {one.reason}; end it with `stoker cancel {one.run}`")
+        lines.append(f"run {one.run} is stuck{nodes}: {one.reason}; cancel it with `stoker cancel {one.run}`")
     return lines
 
 
-def _tell(found: Sequence[Node]) -> None:
+def _tell(found: Sequence[ListedNode]) -> None:
     rows = [
         [
-            Cell(one.key),
-            Cell(one.provider),
-            Cell(_use(one)),
-            Cell(one.state),
-            Cell(str(len(one.resources) or 1)),
-            Cell(f"{one.usd_per_hour:.4f}"),
-            Cell("" if one.spent_usd is None else usd(one.spent_usd)),
-            Cell(", ".join(one.resources) or one.reason),
+            TableCell(one.key),
+            TableCell(one.provider),
+            TableCell(_use(one)),
+            TableCell(one.state),
+            TableCell(str(len(one.resources) or 1)),
+            TableCell(f"{one.usd_per_hour:.4f}"),
+            TableCell("" if one.spent_usd is None else usd(one.spent_usd)),
+            TableCell(", ".join(one.resources) or one.reason),
         ]
         for one in found
     ]
@@ -134,16 +135,16 @@ def _tell(found: Sequence[Node]) -> None:
         show(line)
 
 
-def _use(one: Node) -> str:
+def _use(one: ListedNode) -> str:
     if one.kept_until:
         return f"kept for {one.run_name} until {one.kept_until.astimezone():%H:%M}"
     if not one.server:
-        return one.run_name if one.claimed else "nobody: left over"
+        return one.run_name if one.claimed else "no run (left over)"
     until = f"{one.lease_until:%H:%M} UTC" if one.lease_until else "never"
-    return f"another server's, lease {'over' if one.expired else f'until {until}'}"
+    return f"another server, lease {'expired' if one.expired else f'until {until}'}"
 
 
-def _until_gone(nodes: Nodes, refused: Container[str], *, others: bool) -> Look:
+def _until_gone(nodes: Nodes, refused: Container[str], *, others: bool) -> NodeListing:
     deadline = time.monotonic() + _GONE_S
     while left := removable((look := nodes.look()).nodes, others=others):
         if time.monotonic() > deadline or all(one.key in refused for one in left):
@@ -152,40 +153,40 @@ def _until_gone(nodes: Nodes, refused: Container[str], *, others: bool) -> Look:
     return look
 
 
-# What a run leaves behind, as the cloud says it: asked until nothing is there, or patience ends.
+# What a run leaves behind, as the cloud reports it: polled until nothing is left or the time is over.
 
 _PATIENCE_S = 60.0
 _EVERY_S = 0.5
 
 
 def left(client: Client, run: Run) -> str:
-    """A line for the end of `stoker run`; empty where the run had no machine that costs anything."""
+    """A line for the end of `stoker run`; empty if the run had no machine that costs money."""
     if run.attempt is None or run.attempt.offer is None:
         return ""
     try:
         look = _until_run_is_gone(client, run)
     except StokerError as error:
-        return f"what is left could not be asked: {error.message}; look with `stoker cleanup`"
+        return f"could not check for leftover machines: {error.message}; check with `stoker cleanup`"
     remains = look.nodes
     stuck = next((one.stuck for one in remains if one.stuck), "")
-    going = f": they cannot be removed: {stuck}" if stuck else ": they are being removed; look with `stoker cleanup`"
+    going = f": they cannot be removed: {stuck}" if stuck else ": they are being removed; check with `stoker cleanup`"
     return summary(remains, look) + (going if remains else "")
 
 
-def cost(run: Handle) -> str:
-    """What it came to, in a line, once its machines are gone."""
+def cost(run: RunHandle) -> str:
+    """The cost in one line, once its machines are gone."""
     try:
-        return f"{short(run.receipt())}; more: stoker receipt {run.name}"
+        return f"{short(run.receipt())}; details: stoker receipt {run.name}"
     except StokerError as error:
-        return f"what it cost could not be asked: {error.message}; see it with `stoker receipt {run.name}`"
+        return f"could not get its cost: {error.message}; see `stoker receipt {run.name}`"
 
 
-def _until_run_is_gone(client: Client, run: Run) -> Look:
-    """What is there of this run, as far as its provider could be asked."""
+def _until_run_is_gone(client: Client, run: Run) -> NodeListing:
+    """The nodes of this run, if its provider can be reached."""
     nodes, deadline = Nodes(client.connection), time.monotonic() + _PATIENCE_S
     while True:
-        seen = nodes.look(run.job.on)  # others have nothing of it, and may want a login that nobody has
-        look = Look(
+        seen = nodes.look(run.job.on)  # the others have no node of it, and may require a login
+        look = NodeListing(
             tuple(one for one in seen.nodes if one.run == run.id),
             seen.unseen,
             tuple(one for one in seen.troubled if one.id == run.id),

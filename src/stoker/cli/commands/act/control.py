@@ -1,4 +1,4 @@
-"""`stoker cancel`, `budget`, `evict` and `release`: what a run is told while it is there."""
+"""`stoker cancel`, `budget`, `evict` and `release`: commands to a run that exists."""
 
 from __future__ import annotations
 
@@ -9,36 +9,38 @@ from stoker.cli.view import terminal
 from stoker.cli.view.terminal import say, show_json
 from stoker.cli.view.words import ENDED
 from stoker.client.api.client import Client
-from stoker.client.api.handle import Run
+from stoker.client.api.handle import RunHandle
 from stoker.client.report.spelling import usd
 from stoker.errors import BadInput, Conflict
 from stoker.model.job.fields import Duration, Problems
 from stoker.model.run.run import RunState
 
-_PATIENCE_S = 60.0  # agents give a script 10 s, and are ended from outside after 45
+_PATIENCE_S = 60.0  # an agent gives the script 10 s, and is killed after 45
 
 
 @click.command(
     cls=Command,
     examples=[
-        ("stoker cancel ants-7", "end one run"),
-        ("stoker cancel ants-7 ants-8 --yes", "end two without being asked"),
+        ("stoker cancel ants-7", "cancel one run"),
+        ("stoker cancel ants-7 ants-8 --yes", "cancel two without confirmation"),
     ],
 )
 @run_arguments()
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option()
 def cancel(names: tuple[str, ...], yes: bool, as_json: bool) -> int:
-    """End runs early.
+    """Cancel runs.
 
-    The script gets SIGTERM and ten seconds; what it has written to its outputs is kept. Nothing is cancelled if one of
-    the runs does not exist or has ended.
+    The script gets SIGTERM and ten seconds to exit; the outputs it has written are kept. If one of the runs does not
+    exist or has ended, none is cancelled.
     """
     client = Client.connect()
     runs = [client.run(name) for name in dict.fromkeys(names)]
     ended = [run for run in runs if run.state.ended]
     if ended:
-        raise Conflict(f"`{ended[0].name}` {ENDED[ended[0].state]} already", hint=f"stoker show {ended[0].name}")
+        raise Conflict(
+            f"cannot cancel `{ended[0].name}`: it {ENDED[ended[0].state]}", hint=f"stoker show {ended[0].name}"
+        )
     question = f"cancel {', '.join(run.name for run in runs)}?"
     if not yes and not as_json and terminal.interactive() and not terminal.ask(question):
         return 1
@@ -47,7 +49,7 @@ def cancel(names: tuple[str, ...], yes: bool, as_json: bool) -> int:
     for run in runs:
         run.wait(_PATIENCE_S)
         if not as_json:
-            say(f"{run.name} {ENDED.get(run.state, f'is still {run.state}, and will end soon')}")
+            say(f"{run.name} {ENDED.get(run.state, f'is still {run.state}; it ends soon')}")
     if as_json:
         show_json({"runs": [run.facts for run in runs]})
     return 0
@@ -59,19 +61,19 @@ NONE = "none"
 @click.command(
     cls=Command,
     examples=[
-        ("stoker budget ants-7", "what it may cost, and has cost so far"),
-        ("stoker budget ants-7 10", "ten dollars in all; a paused run goes on"),
-        ("stoker budget ants-7 none", "whatever it costs"),
+        ("stoker budget ants-7", "show its budget and its cost so far"),
+        ("stoker budget ants-7 10", "set it to 10 dollars in total; a paused run resumes"),
+        ("stoker budget ants-7 none", "remove the budget"),
     ],
 )
 @run_argument()
 @click.argument("amount", required=False)
 @json_option()
 def budget(name: str, amount: str | None, as_json: bool) -> int:
-    """Show or set what a run may cost in all.
+    """Show or set the budget of a run.
 
-    AMOUNT is in US dollars, for the whole run with what it has cost so far. A run that is paused because its budget
-    was spent goes on from where it stopped. One that has cost more than AMOUNT saves, and is paused.
+    AMOUNT is in US dollars, for the whole run including its cost so far. A run that is paused because its budget was
+    spent resumes from where it stopped. A run that has cost more than AMOUNT saves and pauses.
     """
     run = Client.connect().run(name)
     if amount is not None:
@@ -84,12 +86,14 @@ def budget(name: str, amount: str | None, as_json: bool) -> int:
     return 0
 
 
-def lines(run: Run) -> list[str]:
+def lines(run: RunHandle) -> list[str]:
     state = run.budget()
     limit = f"of {usd(state.budget_usd)}" if state.budget_usd is not None else "and has no budget"
     said = [f"{run.name} has cost {usd(state.spent_usd)} {limit}"]
     if state.usd_per_hour:
-        said.append(f"it costs {usd(state.usd_per_hour)} an hour; {usd(state.reserve_usd)} are held back to stop it")
+        said.append(
+            f"it costs {usd(state.usd_per_hour)} an hour; {usd(state.reserve_usd)} are reserved to stop it in time"
+        )
     if run.state is RunState.PAUSED:
         said += [f"it is paused: {run.facts.reason}", f"hint: {run.facts.hint}"]
     elif not run.state.ended:
@@ -100,29 +104,29 @@ def lines(run: Run) -> list[str]:
 @click.command(
     cls=Command,
     examples=[
-        ("stoker evict ants-7", "30 s notice, as Azure gives"),
-        ("stoker evict ants-7 --notice 0s", "no notice at all"),
-        ("stoker evict ants-7 --withdraw", "the machine stays after all"),
+        ("stoker evict ants-7", "with 30 s notice, as Azure gives"),
+        ("stoker evict ants-7 --notice 0s", "without notice"),
+        ("stoker evict ants-7 --withdraw", "withdraw the notice: the machine stays"),
     ],
 )
 @run_argument()
-@click.option("--notice", default="30s", metavar="TIME", help="How long the run is warned before; 0s: not at all.")
-@click.option("--withdraw", is_flag=True, help="Take a notice back.")
+@click.option("--notice", default="30s", metavar="TIME", help="How long in advance the run is notified; 0s: no notice.")
+@click.option("--withdraw", is_flag=True, help="Withdraw a notice.")
 @json_option()
 def evict(name: str, notice: str, withdraw: bool, as_json: bool) -> int:
-    """Take a run's machine away, to see what it does.
+    """Evict a run's machine, to see how the run recovers.
 
-    The run gets the notice, then everything of it on the machine is killed, and it goes on elsewhere from its last
-    checkpoint.
+    The run gets the notice, then all its processes on the machine are killed, and it resumes on another machine from
+    its last checkpoint.
     """
     run = Client.connect().run(name)
     run.evict(seconds(notice), withdraw=withdraw)
     if as_json:
         show_json({"run": run.facts})
     elif withdraw:
-        say(f"the notice of {run.name} is withdrawn")
+        say(f"withdrew the eviction notice of {run.name}")
     else:
-        say(f"{run.name} is evicted in {notice}; watch it with: stoker logs -f {run.name}")
+        say(f"{run.name} will be evicted in {notice}; follow it with: stoker logs -f {run.name}")
     return 0
 
 
@@ -138,21 +142,21 @@ def seconds(text: str) -> float:
 @click.command(
     cls=Command,
     examples=[
-        ("stoker release ants-7", "you have seen enough"),
-        ("stoker release", "of the newest run"),
+        ("stoker release ants-7", "release the node of ants-7"),
+        ("stoker release", "release the node of the newest run"),
     ],
 )
 @run_argument()
 @json_option()
 def release(name: str, as_json: bool) -> int:
-    """Release the node of a failed run that was kept.
+    """Release the node that was kept after a failed run.
 
-    A job with `keep_failed`, or `stoker run --keep-failed 30m`, leaves the node of a run that fails in place for so
-    long. It costs what it cost before; this ends that now.
+    With `keep_failed` in the job, or `stoker run --keep-failed 30m`, the node of a run that fails is kept for that
+    time. It is billed like before; this command releases it now.
     """
     run = Client.connect().run(name).release()
     if as_json:
         show_json({"run": run.facts})
     else:
-        say(f"the node of {run.name} is released; see that nothing is left with: stoker cleanup")
+        say(f"released the node of {run.name}; check that nothing is left with: stoker cleanup")
     return 0

@@ -1,4 +1,4 @@
-"""`stoker fetch`: files of a run to this computer."""
+"""`stoker fetch`: downloads files of a run."""
 
 from __future__ import annotations
 
@@ -12,39 +12,41 @@ from stoker.cli.view.ending import seen_from
 from stoker.cli.view.terminal import say, show, show_json
 from stoker.cli.view.transfer import watched
 from stoker.client.api.client import Client
-from stoker.client.api.fetching import Wanted, What
+from stoker.client.api.fetching import WantedResults, What
 from stoker.errors import BadInput, NotFound
-from stoker.model.run.run import Run
+from stoker.model.run.run import Run, RunState
 
 
 @click.command(
     cls=Command,
     examples=[
-        ("stoker fetch ants-7", "bring its outputs to ./outputs/ants-7"),
-        ("stoker fetch --into /tmp/results", "the newest run's, to another folder"),
+        ("stoker fetch ants-7", "download its outputs to ./outputs/ants-7"),
+        ("stoker fetch --into /tmp/results", "the outputs of the newest run, to another folder"),
         ("stoker fetch ants-7 --checkpoints", "its newest checkpoint, also while it runs"),
-        ("stoker fetch ants-7 --stray --only model.pt", "a file that it left outside its outputs"),
+        ("stoker fetch ants-7 --stray --only model.pt", "a file that it wrote outside its outputs"),
     ],
 )
 @run_argument()
-@click.option("--into", type=click.Path(file_okay=False, path_type=Path), help="Folder to put it in [./outputs].")
-@click.option("--checkpoints", is_flag=True, help="The newest checkpoint instead of the outputs.")
-@click.option("--stray", is_flag=True, help="What the script left outside its outputs and checkpoints.")
-@click.option("--only", default="", metavar="PATH", help="Only this file or folder, or what a pattern matches.")
+@click.option(
+    "--into", type=click.Path(file_okay=False, path_type=Path), help="Folder to download to [default: ./outputs]."
+)
+@click.option("--checkpoints", is_flag=True, help="Download the newest checkpoint instead of the outputs.")
+@click.option("--stray", is_flag=True, help="Download files that the script wrote outside its outputs and checkpoints.")
+@click.option("--only", default="", metavar="PATH", help="Only this file or folder, or files that match this pattern.")
 @json_option()
 def command(name: str, into: Path | None, checkpoints: bool, stray: bool, only: str, as_json: bool) -> None:
-    """Bring the outputs of a run here.
+    """Download the outputs of a run.
 
-    A run submitted from this computer brings them back by itself, with its newest checkpoint unless that is larger than
-    1 GB; this gets them once more, or elsewhere, or from a run that is still going. Every byte is verified. Without
-    RUN: the newest.
+    A run submitted from this computer downloads them at its end, with its newest checkpoint unless that is larger than
+    1 GB. Use this command to download them again, to another folder, or while the run is active. Every byte is
+    verified. Without RUN: the newest.
     """
     if checkpoints and stray:
-        raise BadInput("`--checkpoints` and `--stray` do not go together", hint="fetch one after the other")
+        raise BadInput("`--checkpoints` and `--stray` cannot be combined", hint="fetch one after the other")
     what = What.CHECKPOINT if checkpoints else What.STRAY if stray else What.BROUGHT
     run = Client.connect().run(name)
     with watched(as_json=as_json) as progress:
-        folder, files = run.fetch_files(Wanted(what, only), into, progress=progress)
+        folder, files = run.fetch_files(WantedResults(what, only), into, progress=progress)
     if not files and (only or what is not What.BROUGHT):
         raise _nothing(run.facts, what, only)
     if as_json:
@@ -58,7 +60,16 @@ def _nothing(run: Run, what: What, only: str) -> NotFound:
     which = {What.CHECKPOINT: "checkpoint", What.STRAY: "stray files", What.BROUGHT: "outputs"}[what]
     if only:
         return NotFound(
-            f"no file of the {which} of {run.name} is `{only}`", hint=f"all of them: stoker fetch {run.name}"
+            f"the {which} of {run.name} contain no file `{only}`", hint=f"download all: stoker fetch {run.name}"
         )
-    why = "none has been committed yet" if what is What.CHECKPOINT and not run.state.ended else "it left none"
-    return NotFound(f"{run.name} has no {which}: {why}", hint=f"stoker show {run.name}")
+    return NotFound(f"{run.name} has no {which}: {_why(run, what)}", hint=f"stoker show {run.name}")
+
+
+def _why(run: Run, what: What) -> str:
+    if what is not What.CHECKPOINT or run.state is RunState.SUCCEEDED:
+        return "it wrote none"
+    if not run.state.ended:
+        return "none has been committed yet"
+    return (
+        "none was committed in time. What a script writes within its last second may be half written, and is not kept"
+    )

@@ -1,4 +1,4 @@
-"""`stoker prune` and `stoker rm`: runs that are no longer wanted."""
+"""`stoker prune` and `stoker rm`: deletes runs."""
 
 from __future__ import annotations
 
@@ -9,44 +9,46 @@ import click
 
 from stoker.cli.command import NEWEST, Command, json_option, run_arguments
 from stoker.cli.view import terminal, words
-from stoker.cli.view.sizes import tell
+from stoker.cli.view.tables import tell
 from stoker.cli.view.terminal import say, show_json
 from stoker.client.api.client import Client
-from stoker.client.api.handle import Run
+from stoker.client.api.handle import RunHandle
 from stoker.client.api.leftovers import UnusedPackages, prune_rule, set_prune_rule
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, Conflict
 from stoker.model.job.fields import Duration, Problems
 from stoker.model.run.pruning import PruneRule, Spared
 
-_MOST = 10_000  # that are removed at once
+_MOST = 10_000  # runs per command
 
 
 @click.command(
     cls=Command,
     examples=[
-        ("stoker prune --older-than 30d --keep-best", "list what would go, and ask"),
-        ("stoker prune --older-than 7d --experiment ants --yes", "of one experiment, without being asked"),
-        ("stoker prune --older-than 30d --keep-best --daily", "from now on the server does it by itself"),
-        ("stoker prune --no-daily", "and from now on no longer"),
+        ("stoker prune --older-than 30d --keep-best", "list what would be deleted, and ask"),
+        ("stoker prune --older-than 7d --experiment ants --yes", "runs of one experiment, without confirmation"),
+        ("stoker prune --older-than 30d --keep-best --daily", "let the server do it every day"),
+        ("stoker prune --no-daily", "stop that"),
     ],
 )
-@click.option("--older-than", default="", metavar="TIME", help="Runs that ended longer ago: `30d`, `12h`.")
-@click.option("--keep-best", is_flag=True, help="Keep the best run of each experiment, too.")
+@click.option(
+    "--older-than", default="", metavar="TIME", help="Only runs that ended longer ago, such as `30d` or `12h`."
+)
+@click.option("--keep-best", is_flag=True, help="Also keep the best run of each experiment.")
 @click.option("--experiment", default="", metavar="NAME", help="Only runs of this job.")
-@click.option("--daily/--no-daily", default=None, help="Let the server do this by itself, or stop that.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--daily/--no-daily", default=None, help="Let the server do this every day, or stop that.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option()
 def command(older_than: str, keep_best: bool, experiment: str, daily: bool | None, yes: bool, as_json: bool) -> int:
-    """Remove old runs and what is stored of them.
+    """Delete old runs, with their stored files.
 
-    What would go is listed first, with what it takes up. Runs that are under way stay, and so does the newest run of
-    each experiment; with --keep-best also the best one, by the metric that its job names in `retention.best` or
-    `stop_when` (where it names none: the newest that succeeded). All of them are removed or none, as by `stoker rm`.
-    Without --experiment, lists and wheels of packages go, too, that no run has taken to a cloud for so long.
+    Lists first what would be deleted, with its size. Active runs stay, and so does the newest run of each experiment;
+    with --keep-best also the best one, by the metric that its job names in `retention.best` or `stop_when` (if it names
+    none: the newest run that succeeded). Either all listed runs are deleted or none, as with `stoker rm`. Without
+    --experiment, cached packages that no run has used for that long are deleted, too.
 
-    With --daily the server follows the rule by itself, every day that it runs; `stoker prune` without options says
-    which rule there is.
+    With --daily the server applies the rule every day while it runs; `stoker prune` without options shows the current
+    rule.
     """
     client = Client.connect()
     if not older_than:
@@ -54,7 +56,7 @@ def command(older_than: str, keep_best: bool, experiment: str, daily: bool | Non
     rule = PruneRule(_seconds(older_than), keep_best, experiment)
     gone, spared = client.prunable(timedelta(seconds=rule.older_than_s), keep_best=keep_best, experiment=experiment)
     if len(gone) > _MOST:
-        say(f"{len(gone)} runs are old enough: the oldest {_MOST} of them go now")
+        say(f"{len(gone)} runs are old enough: the oldest {_MOST} are deleted now")
         gone = gone[:_MOST]
     names = [run.name for run in gone]
     sizes = client.sizes(*names)
@@ -68,42 +70,42 @@ def command(older_than: str, keep_best: bool, experiment: str, daily: bool | Non
         if gone:
             tell(gone, sizes, datetime.now(UTC))
         _tell_unused(software)
-    if daily and not terminal.confirmed(f"let the server remove {_words(rule)} every day?", yes=yes):
+    if daily and not terminal.confirmed(f"let the server delete {_words(rule)} every day?", yes=yes):
         return 1
-    if gone and not terminal.confirmed(f"remove {words.count(len(gone), 'run')} for good?", yes=yes):
+    if gone and not terminal.confirmed(f"permanently delete {words.count(len(gone), 'run')}?", yes=yes):
         return 1
-    software.remove()  # made again when it is needed, so nobody is asked
+    software.remove()  # rebuilt when needed, so no confirmation is required
     if daily is not None:
         set_prune_rule(client.connection, rule if daily else None)
     pending = client.remove(*names) if gone else {}
     if as_json:
         show_json({**told, "removed": names, "pending": pending})
         return 0
-    own = sum(one.stored - one.code for one in sizes.runs.values())  # other runs may have the same code
-    say(f"removed {words.count(len(gone), 'run')}" + (f": {words.size(own)} and unused code are freed" if gone else ""))
+    own = sum(one.stored - one.code for one in sizes.runs.values())  # other runs may share the code
+    say(f"deleted {words.count(len(gone), 'run')}" + (f": freed {words.size(own)} and unused code" if gone else ""))
     tell_pending(pending)
     if daily:
-        say(f"the server removes {_words(rule)} every day from now on; `stoker prune --no-daily` ends that")
+        say(f"the server now deletes {_words(rule)} every day; stop that with `stoker prune --no-daily`")
     return 0
 
 
 def _tell_unused(packages: UnusedPackages) -> None:
     if packages.size_bytes:
-        say(f"packages that no run took along since then: {words.size(packages.size_bytes)} in {packages.folder}")
+        say(f"cached packages that no run has used since then: {words.size(packages.size_bytes)} in {packages.folder}")
 
 
 def _without_age(client: Client, wanted: bool, daily: bool | None, as_json: bool) -> int:
     if daily or wanted:
-        raise BadInput("--older-than is missing: how old are runs that may go?", hint="stoker prune --older-than 30d")
+        raise BadInput("`stoker prune` requires --older-than", hint="stoker prune --older-than 30d")
     if daily is False:
         set_prune_rule(client.connection, None)
     rule = prune_rule(client.connection)
     if as_json:
         show_json({"rule": rule})
     elif rule:
-        say(f"the server removes {_words(rule)} every day; `stoker prune --no-daily` ends that")
+        say(f"the server deletes {_words(rule)} every day; stop that with `stoker prune --no-daily`")
     else:
-        say("the server removes no run by itself; `stoker prune --older-than 30d` lists old ones")
+        say("the server deletes no runs; list old ones with `stoker prune --older-than 30d`")
     return 0
 
 
@@ -115,7 +117,7 @@ def _tell_spared(spared: Sequence[Spared]) -> None:
 def _words(rule: PruneRule) -> str:
     whose = f"runs of {rule.experiment}" if rule.experiment else "runs"
     kept = "the newest and the best of each experiment" if rule.keep_best else "the newest of each experiment"
-    return f"{whose} that ended more than {words.duration(rule.older_than_s)} ago, but {kept},"
+    return f"{whose} that ended more than {words.duration(rule.older_than_s)} ago, except {kept},"
 
 
 def _seconds(text: str) -> float:
@@ -130,27 +132,27 @@ def _seconds(text: str) -> float:
 @click.command(
     cls=Command,
     examples=[
-        ("stoker rm ants-7", "remove one run"),
-        ("stoker rm ants-7 ants-8 --yes", "remove two without being asked"),
+        ("stoker rm ants-7", "delete one run"),
+        ("stoker rm ants-7 ants-8 --yes", "delete two without confirmation"),
     ],
 )
 @run_arguments()
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option()
 def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> int:
-    """Remove ended runs and what is stored of them.
+    """Delete runs that have ended, with their stored files.
 
-    Logs, metrics, checkpoints and stored outputs go, and code and environments that no other run uses; outputs that
-    were brought to a folder of yours stay there. Nothing is removed if one of the runs does not exist, is still going,
-    has a node that is kept, is about to be resumed by another run, or is in a store that cannot be reached. The name of
-    an experiment is refused. Without a terminal to ask on, `--yes` is needed.
+    Deletes logs, metrics, checkpoints and stored outputs, and code and environments that no other run uses; outputs
+    that were downloaded to a folder of yours stay there. Nothing is deleted if one of the runs does not exist, is
+    active, has a node that is kept, is about to be resumed by another run, or is in a store that cannot be reached.
+    Names of experiments are refused. Without a terminal, `--yes` is required.
     """
     client = Client.connect()
     meant = {name: client.run(name) for name in names}
     for name, run in meant.items():
         _check(name, run)
     runs = list({run.name: run for run in meant.values()}.values())
-    question = f"remove {words.count(len(runs), 'run')} ({', '.join(run.name for run in runs)}) for good?"
+    question = f"permanently delete {words.count(len(runs), 'run')} ({', '.join(run.name for run in runs)})?"
     if not terminal.confirmed(question, yes=yes, as_json=as_json):
         return 1
     pending = client.remove(*(run.name for run in runs))
@@ -158,22 +160,22 @@ def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> int:
         show_json({"removed": [run.name for run in runs], "pending": pending})
         return 0
     for run in runs:
-        say(f"removed {run.name}")
+        say(f"deleted {run.name}")
     tell_pending(pending)
     return 0
 
 
 def tell_pending(pending: Mapping[str, str]) -> None:
-    """What is gone, and of which something is still stored."""
+    """Reports deleted runs of which some files are still stored."""
     for name, why in pending.items():
-        say(f"{name}: some of its files are still in the store ({why}); the server keeps removing them")
+        say(f"{name}: some of its files are still in the store ({why}); the server keeps deleting them")
 
 
-def _check(name: str, run: Run) -> None:
-    """What would keep it from being removed, before anybody is asked; the server knows the rest."""
+def _check(name: str, run: RunHandle) -> None:
+    """Raises what prevents the deletion, before asking; the server checks the rest."""
     if name not in (run.name, NEWEST):
         raise BadInput(f"`{name}` is an experiment, not a run", hint=f"name its runs: `stoker rm {run.name}`")
     if not run.state.ended:
-        raise Conflict(f"`{run.name}` is {run.state}", hint=f"end it first: `stoker cancel {run.name}`")
+        raise Conflict(f"`{run.name}` is {run.state}", hint=f"cancel it first: `stoker cancel {run.name}`")
     if run.facts.kept_until:
-        raise Conflict(f"the node of `{run.name}` is kept", hint=f"give it back first: `stoker release {run.name}`")
+        raise Conflict(f"the node of `{run.name}` is kept", hint=f"release it first: `stoker release {run.name}`")

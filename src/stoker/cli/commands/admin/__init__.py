@@ -1,1 +1,1 @@
-"""`stoker admin`: what an administrator does for a team. Each command has a file of its own."""
+"""`stoker admin`: commands for a team's administrator, one file each."""

@@ -1,4 +1,4 @@
-"""`stoker admin`: what an administrator does for a team. Each command has a file of its own."""
+"""`stoker admin`: commands for a team's administrator, one file each."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import click
 
 from stoker.cli.command import Group, loaded
 
-# By name: where it is, and the first line of its help, so that the list loads none of them.
+# By name: the command, and the first line of its help, so that the list imports none of them.
 COMMANDS = {
     "setup": ("stoker.cli.commands.admin.setup.setup", "Set up a cloud for a team, once."),
-    "limit": ("stoker.cli.commands.admin.limit.limit", "Show or set what may be spent in a day or a month."),
+    "limit": ("stoker.cli.commands.admin.limit.limit", "Show or set spending limits per day or month."),
     "teardown": (
         "stoker.cli.commands.admin.teardown.teardown",
-        "Take a set-up away again, and prove that nothing is left.",
+        "Remove a set-up, and verify that nothing is left.",
     ),
 }
 
 
 class Lazy(Group):
-    """The commands of the table, loaded one at a time."""
+    """The commands of the table, imported one at a time."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         return list(COMMANDS)
@@ -34,13 +34,13 @@ class Lazy(Group):
 @click.group(
     cls=Lazy,
     examples=[
-        ("stoker admin setup azure --workspace vision-team", "show what it makes and costs, ask, make it"),
-        ("stoker admin limit --person anna --month 200", "what anna may spend"),
-        ("stoker admin teardown azure --workspace vision-team", "remove everything it made"),
+        ("stoker admin setup azure --workspace vision-team", "show what it creates and costs, ask, create it"),
+        ("stoker admin limit --person anna --month 200", "limit what anna may spend"),
+        ("stoker admin teardown azure --workspace vision-team", "remove everything it created"),
     ],
 )
 def command() -> None:
     """Set up a cloud for a team, limit its costs, remove it.
 
-    Practitioners need none of this: they get one file, and `stoker workspace use FILE`.
+    Practitioners need none of this: they get one file and run `stoker workspace use FILE`.
     """

@@ -1,1 +1,1 @@
-"""`stoker data`: datasets, from a folder of yours to a store and back."""
+"""`stoker data`: upload, download, list and delete datasets."""

@@ -1,4 +1,4 @@
-"""`stoker data get` and `stoker data verify`: what is in a store, downloaded or verified."""
+"""`stoker data get` and `stoker data verify`: downloads or verifies a dataset."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stoker.cli.view.transfer import watched
 from stoker.client.api.client import Client
 from stoker.client.data.verifying import Wrong
 
-_COMPLETION_S = 0.5  # a shell that waits for names any longer feels broken
+_COMPLETION_S = 0.5  # a longer wait feels like a hung shell
 
 
 def dataset_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Quick, silent, and never starting a server. With an `@`, the versions."""
+    """Quick, silent, and never starts a server. With an `@`, the versions."""
     found: list[CompletionItem] = []
 
     def look() -> None:
@@ -28,7 +28,7 @@ def dataset_names(_ctx: click.Context, _param: click.Parameter, incomplete: str)
 
         try:
             versions = Client.connect(start=False).datasets.versions()
-        except Exception:  # a completion has nobody to complain to
+        except Exception:  # a completion has no way to report it
             return
         names = {one.ref if "@" in incomplete else one.name: one.description for one in reversed(versions)}
         found.extend(CompletionItem(name, help=text) for name, text in names.items() if name.startswith(incomplete))
@@ -51,13 +51,13 @@ _MOST_FAULTS = 20
 )
 @click.argument("ref", metavar="NAME[@VERSION]", shell_complete=dataset_names)
 @click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
-@click.option("--overwrite", is_flag=True, help="Replace files that are there and different.")
+@click.option("--overwrite", is_flag=True, help="Replace existing files that differ.")
 @json_option()
 def get(ref: str, folder: Path | None, overwrite: bool, as_json: bool) -> None:
-    """Bring a version of a dataset to a folder.
+    """Download a version of a dataset.
 
-    What is there already is not brought again, so an interrupted transfer goes on where it stopped: call it again.
-    Every byte is verified. Files in the folder that are not part of the dataset are left alone.
+    Files that exist already are not downloaded again, so run it again to resume an interrupted download. Every byte is
+    verified. Files in the folder that are not part of the dataset are left alone.
     """
     datasets = Client.connect().datasets
     place = folder or Path(ref.partition("@")[0])
@@ -71,26 +71,26 @@ def get(ref: str, folder: Path | None, overwrite: bool, as_json: bool) -> None:
         verb = "is" if got.others == 1 else "are"
         others = words.count(got.others, "other file")
         say(f"{paint('warning:', 'warn')} {others} in the folder {verb} not part of {got.version.ref}")
-    brought = f"{words.count(got.new_files, 'file')}, {words.size(got.new_bytes)} brought" if got.new_files else ""
-    say(f"{got.version.ref}: {words.count(got.version.files, 'file')} ({brought or 'all there already'})")
+    brought = f"{words.count(got.new_files, 'file')}, {words.size(got.new_bytes)} downloaded" if got.new_files else ""
+    say(f"{got.version.ref}: {words.count(got.version.files, 'file')} ({brought or 'up to date'})")
     show(seen_from(str(got.folder), Path.cwd()))
 
 
 @click.command(
     cls=Command,
     examples=[
-        ("stoker data verify hymenoptera", "read everything and compare hashes"),
+        ("stoker data verify hymenoptera", "read every file and compare hashes"),
         ("stoker data verify hymenoptera@3 --quick", "compare sizes only"),
     ],
 )
 @click.argument("ref", metavar="NAME[@VERSION]", shell_complete=dataset_names)
-@click.option("--quick", is_flag=True, help="Compare what the store lists, and read nothing.")
+@click.option("--quick", is_flag=True, help="Compare only what the store lists; read no file.")
 @json_option()
 def verify(ref: str, quick: bool, as_json: bool) -> int:
-    """Check that the store still has a version as it was registered.
+    """Verify that the store still has a version as it was registered.
 
-    Reads every byte and compares its hash. Files registered in place have none: of them size and etag are compared.
-    The exit code is 1 where something is wrong.
+    Reads every byte and compares its hash. Files registered in place have no hash: their size and etag are compared.
+    The exit code is 1 if something differs.
     """
     datasets = Client.connect().datasets
     version = datasets.show(ref)
@@ -103,12 +103,12 @@ def verify(ref: str, quick: bool, as_json: bool) -> int:
     for fault in faults[:_MOST_FAULTS]:
         show(f"{paint(fault.wrong, 'error')}  {fault.path}")
     if not faults:
-        how = "sizes as registered" if quick else "every byte as registered"
+        how = "all sizes match" if quick else "every byte matches"
         say(f"{version.ref}: {words.count(version.files, 'file')}, {words.size(version.size_bytes)}, {how}")
         return 0
-    say(f"{version.ref}: {words.count(len(faults), 'file')} of {version.files:,} not as registered")
+    say(f"{version.ref}: {words.count(len(faults), 'file')} of {version.files:,} differ from what was registered")
     if any(fault.wrong is Wrong.CHANGED for fault in faults):
-        say(f"hint: `stoker data add {version.name} PATTERN --store {version.store}` registers what is there now")
+        say(f"hint: `stoker data add {version.name} PATTERN --store {version.store}` registers the current files")
     else:
-        say(f"hint: `stoker data put FOLDER --name {version.name} --repair` sends them again")
+        say(f"hint: `stoker data put FOLDER --name {version.name} --repair` uploads them again")
     return 1

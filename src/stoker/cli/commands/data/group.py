@@ -1,4 +1,4 @@
-"""`stoker data`: datasets, from a folder of yours to a store and back."""
+"""`stoker data`: upload, download, list and delete datasets."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from stoker.cli.commands.data.show import diff, ls, rm, show
 @click.group(
     cls=Group,
     examples=[
-        ("stoker data put ./hymenoptera_data --name hymenoptera", "bring a folder to the store, as a version"),
-        ("stoker data add coco 'coco2017/**' --store blob", "register what is in a store already"),
-        ("stoker data get hymenoptera@3", "bring version 3 to ./hymenoptera"),
+        ("stoker data put ./hymenoptera_data --name hymenoptera", "upload a folder to the store, as a new version"),
+        ("stoker data add coco 'coco2017/**' --store blob", "register files that are already in a store"),
+        ("stoker data get hymenoptera@3", "download version 3 to ./hymenoptera"),
     ],
 )
 def command() -> None:
-    """Bring data to a store, and keep versions of it.
+    """Upload data to a store and version it.
 
-    A dataset is a named list of files in a store. Every version is known by the hash of what is in it, and has a
-    number: `hymenoptera` is the newest, `hymenoptera@3` stays what it is. Jobs name them under `data`.
+    A dataset is a named list of files in a store. A version is identified by the hash of its content and has a number:
+    `hymenoptera` is the newest, `hymenoptera@3` never changes. Jobs name datasets under `data`.
     """
 
 

@@ -1,4 +1,4 @@
-"""`stoker data put` and `stoker data add`: how data becomes a dataset."""
+"""`stoker data put` and `stoker data add`: creates a version of a dataset."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from stoker.client.data.putting import Put
 
 def about_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--tag", "tags", multiple=True, metavar="WORD", help="A word to find it by; may be repeated."),
-        click.option("--licence", default="", metavar="TEXT", help="What may be done with it, such as CC-BY-4.0."),
-        click.option("--description", default="", metavar="TEXT", help="What it is, in a sentence."),
+        click.option("--tag", "tags", multiple=True, metavar="WORD", help="A tag to find it by; repeatable."),
+        click.option("--licence", default="", metavar="TEXT", help="Its licence, such as CC-BY-4.0."),
+        click.option("--description", default="", metavar="TEXT", help="What it contains, in a sentence."),
     ):
         function = option(function)
     return function
@@ -29,16 +29,16 @@ def about_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(
     cls=Command,
     examples=[
-        ("stoker data put ./hymenoptera_data --name hymenoptera", "a folder, to the workspace's store"),
-        ("stoker data put ratings.csv --name ratings --store blob", "one file, to another store"),
+        ("stoker data put ./hymenoptera_data --name hymenoptera", "upload a folder to the workspace's store"),
+        ("stoker data put ratings.csv --name ratings --store blob", "upload one file to another store"),
     ],
 )
 @click.argument("source", metavar="FOLDER|FILE", type=click.Path(path_type=Path))
-@click.option("--name", required=True, help="What the dataset is called.")
-@click.option("--store", default="", metavar="STORE", help="Where it goes.  [default: the workspace's store]")
+@click.option("--name", required=True, help="Name of the dataset.")
+@click.option("--store", default="", metavar="STORE", help="Store to upload to  [default: the workspace's store].")
 @about_options
-@click.option("--follow-links", is_flag=True, help="Take what links out of the folder point to.")
-@click.option("--repair", is_flag=True, help="Read what is in the store, and send again what is damaged or missing.")
+@click.option("--follow-links", is_flag=True, help="Include the targets of links that leave the folder.")
+@click.option("--repair", is_flag=True, help="Verify the files in the store, and upload damaged or missing ones again.")
 @json_option()
 def put(
     source: Path,
@@ -51,10 +51,10 @@ def put(
     repair: bool,
     as_json: bool,
 ) -> None:
-    """Bring a folder or a file to a store, as a version of a dataset.
+    """Upload a folder or a file, as a version of a dataset.
 
-    Only content that the store lacks is sent, and everything is verified. A folder that has not changed makes no new
-    version. What was interrupted goes on where it stopped: call it again.
+    Only content that the store lacks is uploaded, and everything is verified. If nothing has changed, no new version is
+    created. Run it again to resume an interrupted upload.
     """
     datasets = Client.connect().datasets
     with watched(as_json=as_json) as progress:
@@ -76,22 +76,22 @@ def put(
     cls=Command,
     examples=[
         ("stoker data add coco 'coco2017/**' --store blob", "everything below coco2017"),
-        ("stoker data add logs 'logs/2024-*/*.csv' --store blob", "quote it, or the shell takes it for its own"),
+        ("stoker data add logs 'logs/2024-*/*.csv' --store blob", "quote the pattern, or the shell expands it"),
     ],
 )
 @click.argument("name")
 @click.argument("pattern")
-@click.option("--store", required=True, metavar="STORE", help="Where the files are.")
+@click.option("--store", required=True, metavar="STORE", help="Store that contains the files.")
 @about_options
 @json_option()
 def add(
     name: str, pattern: str, store: str, description: str, licence: str, tags: tuple[str, ...], as_json: bool
 ) -> None:
-    """Register files that are in a store already, as a version of a dataset.
+    """Register files that are already in a store, as a version of a dataset.
 
-    In PATTERN `**` stands for any number of folders, `*` for anything within a name. Nothing is copied: the files stay
-    where they are, and are pinned by their size and etag, so that a change is noticed. Paths in the dataset start
-    where the first wildcard is.
+    In PATTERN `**` matches any number of folders, `*` anything within a name. Nothing is copied: the files stay where
+    they are, and are pinned by size and etag, so that a change is detected. Paths in the dataset start at the first
+    wildcard.
     """
     datasets = Client.connect().datasets
     with watched(as_json=as_json) as progress:
@@ -109,6 +109,6 @@ def tell(done: Put, as_json: bool) -> None:
         say(f"{paint('warning:', 'warn')} {warning}")
     version = done.version
     amount = f"{words.count(version.files, 'file')}, {words.size(version.size_bytes)} in {version.store}"
-    sent = f"{words.count(done.sent_files, 'file')}, {words.size(done.sent_bytes)} sent" if done.sent_files else ""
-    say(f"{'' if done.new else 'nothing has changed: '}{amount} ({sent or 'nothing to send'})")
+    sent = f"{words.count(done.sent_files, 'file')}, {words.size(done.sent_bytes)} uploaded" if done.sent_files else ""
+    say(f"{'' if done.new else 'unchanged: '}{amount} ({sent or 'nothing to upload'})")
     show(version.ref)

@@ -1,4 +1,4 @@
-"""`stoker data ls`, `show`, `diff` and `rm`: which datasets there are, and what is in them."""
+"""`stoker data ls`, `show`, `diff` and `rm`: lists, inspects and deletes datasets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stoker.cli.command import Command, json_option
 from stoker.cli.commands.data.get import dataset_names
 from stoker.cli.view import terminal, words
 from stoker.cli.view.safetext import one_line
-from stoker.cli.view.tables import Cell, Column, pairs, table
+from stoker.cli.view.tables import Column, TableCell, pairs, table
 from stoker.cli.view.terminal import paint_data, say, show_json
 from stoker.cli.view.terminal import show as print_line
 from stoker.client.api.client import Client
@@ -37,7 +37,7 @@ _COLUMNS = (
     examples=[("stoker data ls", "the newest version of each"), ("stoker data ls hymenoptera", "all versions of one")],
 )
 @click.argument("name", required=False, default="", shell_complete=dataset_names)
-@click.option("--tag", default="", metavar="WORD", help="Only those with this tag.")
+@click.option("--tag", default="", metavar="TAG", help="Only datasets with this tag.")
 @json_option()
 def ls(name: str, tag: str, as_json: bool) -> None:
     """List datasets, or the versions of one."""
@@ -47,7 +47,11 @@ def ls(name: str, tag: str, as_json: bool) -> None:
         return
     newest = versions if name else [next(one for one in versions if one.name == each) for each in _names(versions)]
     if not newest:
-        say("no such datasets" if tag else "no datasets yet: `stoker data put FOLDER --name NAME` makes one")
+        say(
+            "no dataset has this tag"
+            if tag
+            else "no datasets yet: create one with `stoker data put FOLDER --name NAME`"
+        )
         return
     now = datetime.now(UTC)
     for line in table(_COLUMNS, [_row(one, now) for one in newest], terminal.width(), paint_data):
@@ -95,32 +99,34 @@ def diff(first: str, second: str, as_json: bool) -> None:
 @click.command(
     cls=Command,
     examples=[
-        ("stoker data rm hymenoptera@2", "one version"),
-        ("stoker data rm hymenoptera --yes", "all of them, without being asked"),
+        ("stoker data rm hymenoptera@2", "delete one version"),
+        ("stoker data rm hymenoptera --yes", "delete all versions, without confirmation"),
     ],
 )
 @click.argument("ref", metavar="NAME[@VERSION]", shell_complete=dataset_names)
-@click.option("--force", is_flag=True, help="Also what runs have used: they cannot be repeated then.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--force", is_flag=True, help="Also delete versions that runs have used: those runs cannot be repeated then."
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option()
 def rm(ref: str, force: bool, yes: bool, as_json: bool) -> int:
-    """Remove a version, or a dataset with all of its versions.
+    """Delete a version, or a dataset with all its versions.
 
-    Content that no other version names is removed from the store. Files that were registered where they are stay.
+    Content that no other version contains is deleted from the store. Files that were registered in place stay.
     """
     datasets = Client.connect().datasets
     one = datasets.show(ref)
     versions = [one] if "@" in ref else datasets.versions(reference(ref).name)
-    question = f"remove {', '.join(version.ref for version in versions)} for good?"
+    question = f"permanently delete {', '.join(version.ref for version in versions)}?"
     if not terminal.confirmed(question, yes=yes, as_json=as_json):
         return 1
     removed = datasets.remove(ref, force=force)
     if as_json:
         show_json(removed)
         return 0
-    amount = f"{words.count(removed.files, 'file')}, {words.size(removed.size_bytes)} of content removed"
-    say(f"removed {', '.join(version.ref for version in removed.versions)}")
-    say(amount if removed.finished else "its content is still being removed")
+    amount = f"{words.count(removed.files, 'file')}, {words.size(removed.size_bytes)} of content deleted"
+    say(f"deleted {', '.join(version.ref for version in removed.versions)}")
+    say(amount if removed.finished else "its content is still being deleted")
     return 0
 
 
@@ -128,7 +134,7 @@ def _names(versions: Sequence[DatasetVersion]) -> list[str]:
     return list(dict.fromkeys(version.name for version in versions))
 
 
-def _row(version: DatasetVersion, now: datetime) -> list[Cell | str]:
+def _row(version: DatasetVersion, now: datetime) -> list[TableCell | str]:
     return [
         version.ref,
         f"{version.files:,}",
@@ -152,7 +158,7 @@ def _portrait(version: DatasetVersion, versions: Sequence[DatasetVersion], runs:
         ("tags", one_line(", ".join(version.tags))),
         ("store", version.store),
         ("hash", version.id),
-        ("made", f"{words.clock(version.created_at, now)}{by}, {words.age(version.created_at, now)} ago"),
+        ("created", f"{words.clock(version.created_at, now)}{by}, {words.age(version.created_at, now)} ago"),
         ("versions", others),
         ("runs", ", ".join(runs[:10]) + (f" and {len(runs) - 10:,} more" if len(runs) > 10 else "")),
     ]
@@ -163,7 +169,7 @@ def _files(files: Sequence[DataFile], most: int | None) -> list[str]:
     columns = (Column("FILE", least=20), Column("SIZE", right=True), Column("HASH"))
     rows = [[file.path, words.size(file.size_bytes), file.sha256[:8] or "in place"] for file in files[:most]]
     left = len(files) - len(rows)
-    more = [f"… and {left:,} more: `--files` lists all"] if left else []
+    more = [f"… and {left:,} more: list all with `--files`"] if left else []
     return table(columns, rows, terminal.width(), paint_data) + more
 
 
@@ -178,7 +184,7 @@ def _change(change: DataChange) -> str:
 
 def _summary(found: DataDifference) -> str:
     if not found.changes:
-        return f"{found.first.ref} and {found.second.ref} hold the same {words.count(found.same_files, 'file')}"
+        return f"{found.first.ref} and {found.second.ref} contain the same {words.count(found.same_files, 'file')}"
     counts = [("added", found.added), ("removed", found.removed), ("changed", found.changed)]
     told = [f"{len(changes):,} {what}" for what, changes in counts if changes]
     return f"{', '.join(told)}, {found.same_files:,} the same"

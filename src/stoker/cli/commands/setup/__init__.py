@@ -1,1 +1,1 @@
-"""Commands that set this computer up: its server, stores, workspaces, the twin."""
+"""Commands that set up this computer: its server, stores, workspaces, the twin."""

@@ -1,4 +1,4 @@
-"""`stoker completion` and `stoker schema`: what shells and editors complete with."""
+"""`stoker completion` and `stoker schema`: completion for shells and editors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from stoker.model.job.job import schema
 @click.argument("shell", metavar="bash|zsh|fish", type=click.Choice(["bash", "zsh", "fish"]))
 @json_option()
 def command(shell: str, as_json: bool) -> None:
-    """Print the script that completes commands in a shell.
+    """Print the shell completion script.
 
-    Names of runs are completed as well, as long as the server is up.
+    Names of runs are completed, too, while the server is running.
     """
     from stoker.cli import cli  # the group that loads this module
 
     kind = get_completion_class(shell)
-    assert kind is not None  # click knows the three
+    assert kind is not None  # click supports all three
     script = kind(cli, {}, "stoker", "_STOKER_COMPLETE").source()
     if as_json:
         show_json({"shell": shell, "script": script})
@@ -49,6 +49,6 @@ def command(shell: str, as_json: bool) -> None:
 def job_schema(as_json: bool) -> None:  # noqa: ARG001  # it is JSON either way
     """Print the JSON Schema of the job file, for editors.
 
-    With it an editor completes the fields of stoker.yaml, explains them, and marks mistakes as you type.
+    With it, an editor completes and explains the fields of stoker.yaml, and marks mistakes as you type.
     """
     show(json.dumps(schema(), indent=2, ensure_ascii=False))

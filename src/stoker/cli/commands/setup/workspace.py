@@ -1,4 +1,4 @@
-"""`stoker workspace`: the team's account and store, from the one file that an administrator hands over."""
+"""`stoker workspace`: the team's account and store, from the hand-over file of an administrator."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import click
 from stoker.cli.command import Command, Group, json_option
 from stoker.cli.commands.setup import store
 from stoker.cli.view import terminal
-from stoker.cli.view.tables import Cell, Column, pairs, table
+from stoker.cli.view.tables import Column, TableCell, pairs, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
-from stoker.client.local.workspace import Joined, Place, Workspaces
+from stoker.client.local.workspace import Joined, TrustedPlace, Workspaces
 from stoker.client.settings import from_environment
 from stoker.errors import NotFound
 from stoker.model.workspace.handover import Handover
@@ -21,39 +21,39 @@ _COLUMNS = (Column("WORKSPACE", least=12), Column("IN USE"), Column("ON"), Colum
     cls=Group,
     examples=[
         ("stoker workspace use team.json", "from the file of your administrator"),
-        ("stoker workspace ls", "those that this computer knows"),
-        ("stoker workspace use vision-team", "go back to one of them"),
+        ("stoker workspace ls", "list the workspaces of this computer"),
+        ("stoker workspace use vision-team", "switch to one of them"),
     ],
 )
 def command() -> None:
     """Use your team's cloud and store, from one file.
 
-    The file comes from your administrator, who made it with `stoker admin setup`, and holds no secret: log in yourself,
-    as with `az login`.
+    The file comes from your administrator, who created it with `stoker admin setup`, and contains no secret: log in
+    yourself, as with `az login`.
     """
 
 
 @command.command(
     cls=Command,
     examples=[
-        ("stoker workspace use team.json", "set up this computer by it"),
-        ("stoker workspace use vision-team", "one that this computer knows already"),
-        ("stoker workspace use team.json --trust minio.lab:9000", "its store is not at a public cloud"),
+        ("stoker workspace use team.json", "set up this computer from a file"),
+        ("stoker workspace use vision-team", "switch to a workspace of this computer"),
+        ("stoker workspace use team.json --trust minio.lab:9000", "trust a store outside public clouds"),
     ],
 )
 @click.argument("file", metavar="FILE|NAME")
 @click.option(
-    "--trust", "trusted", multiple=True, metavar="PLACE", help="Agree to a host or folder of the file; may be repeated."
+    "--trust", "trusted", multiple=True, metavar="PLACE", help="Trust this host or folder of the file; repeatable."
 )
 @json_option()
 def use(file: str, trusted: tuple[str, ...], as_json: bool) -> int:
-    """Use the workspace of a file, or one that is known by name.
+    """Use the workspace of a file, or one of this computer by name.
 
-    Its account becomes the one that jobs run on, and its store the one of new runs. The store is tried first, with your
-    own login: where it does not work, nothing changes, and you are told what is missing.
+    New jobs run on its account, and new runs use its store. The store is tested first, with your own login: if it does
+    not work, nothing changes, and the missing right is named.
 
-    Your login, your code and your data go where the file says. Hosts that are not the cloud's own, and folders, are
-    shown first and need your consent: at the prompt, or with --trust where there is none.
+    Your login, code and data go to the hosts in the file. Hosts that are not the cloud's own, and folders, are shown
+    first and require your consent: at the prompt, or with --trust if there is none.
     """
     workspaces = Workspaces(from_environment())
     handover = workspaces.read(file)
@@ -72,22 +72,22 @@ def use(file: str, trusted: tuple[str, ...], as_json: bool) -> int:
     return 0 if joined.works else 1
 
 
-@command.command(cls=Command, examples=[("stoker workspace ls", "every one, and which is in use")])
+@command.command(cls=Command, examples=[("stoker workspace ls", "list them, and which is in use")])
 @json_option()
 def ls(as_json: bool) -> None:
-    """List the workspaces that this computer knows."""
+    """List the workspaces of this computer."""
     workspaces = Workspaces(from_environment())
     known, used = workspaces.all(), workspaces.in_use
     if as_json:
         show_json({"workspaces": known, "in_use": used or None})
         return
     if not known:
-        say("no workspace is known here; `stoker workspace use FILE` takes one from your administrator's file")
+        say("no workspaces; add one with `stoker workspace use FILE`, with the file of your administrator")
         return
     rows = [
         [
             one.name,
-            Cell("yes", "good") if one.name == used else "",
+            TableCell("yes", "good") if one.name == used else "",
             ", ".join(one.accounts),
             one.store.url if one.store else "",
         ]
@@ -97,11 +97,11 @@ def ls(as_json: bool) -> None:
         show(line)
 
 
-@command.command(name="show", cls=Command, examples=[("stoker workspace show", "the one in use")])
+@command.command(name="show", cls=Command, examples=[("stoker workspace show", "show the one in use")])
 @click.argument("name", required=False, default="")
 @json_option()
 def show_one(name: str, as_json: bool) -> None:
-    """Show a workspace: its accounts, its store and how to log in. Without a name, the one in use."""
+    """Show a workspace: its accounts, its store and how to log in. Without a name: the one in use."""
     workspaces = Workspaces(from_environment())
     wanted = name or workspaces.in_use
     if not wanted:
@@ -115,11 +115,11 @@ def show_one(name: str, as_json: bool) -> None:
         show(line)
 
 
-def _agreed(strange: list[Place]) -> bool:
-    say("the file names hosts or folders that are not the provider's own:")
+def _agreed(strange: list[TrustedPlace]) -> bool:
+    say("the file names hosts or folders that are not the provider's:")
     for line in pairs([(one.field, one.where) for one in strange], terminal.paint):
         say(line)
-    return terminal.ask("does your administrator say that your login and your data may go there?")
+    return terminal.ask("has your administrator confirmed that your login and data may go there?")
 
 
 def _facts(found: Handover) -> list[tuple[str, str]]:
@@ -128,7 +128,7 @@ def _facts(found: Handover) -> list[tuple[str, str]]:
         for provider, account in found.accounts.items()
         for word, value in account.items()
     ]
-    store = f"{found.store.name}, {found.store.url}, opened with {found.store.credential}" if found.store else ""
+    store = f"{found.store.name}, {found.store.url}, credential {found.store.credential}" if found.store else ""
     return [*accounts, ("store", store), ("log in", "\n".join(found.login))]
 
 
@@ -137,16 +137,16 @@ def _tell(joined: Joined) -> None:
     if not joined.works:
         for line in store.lines(joined.findings):
             show(line)
-        say(f"the store of {found.name} does not work with this login, so nothing was changed")
+        say(f"nothing was changed: the store of {found.name} does not work with this login")
         for line in found.login:
             say(f"hint: {line}")
         if found.admission:
             say(f"hint: or ask your administrator to run: {found.admission}")
         return
     for one in joined.kept:
-        say(f"what was there before is now {one}")
+        say(f"renamed the previous one to {one}")
     on = ", ".join(found.accounts)
-    where = f", and new runs are kept in {found.store.url}" if found.store and found.store.default else ""
-    say(f"the workspace {found.name} is in use: jobs run on {on}{where}")
+    where = f", and new runs are stored in {found.store.url}" if found.store and found.store.default else ""
+    say(f"using workspace {found.name}: jobs run on {on}{where}")
     if found.accounts:
         say(f"hint: stoker run --on {next(iter(found.accounts))}")

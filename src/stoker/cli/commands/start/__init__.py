@@ -1,1 +1,1 @@
-"""Commands that start something: a job file, a plan, a run, a proof."""
+"""Commands that start something: a job file, a plan, a run, a certification."""

@@ -1,4 +1,4 @@
-"""`stoker resume` and `stoker rerun`: an earlier run from its last checkpoint, or once more."""
+"""`stoker resume` and `stoker rerun`: resumes a run from its last checkpoint, or runs it again."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from stoker.model.run.run import RunState
 @click.command(
     cls=Command,
     examples=[
-        ("stoker resume ants-7", "continue ants-7 from its last checkpoint"),
-        ("stoker resume ants-7 --set retries=3 --on azure", "the same elsewhere, with other settings"),
-        ("stoker resume ants-7 --set budget=10", "continue a run whose budget is spent"),
+        ("stoker resume ants-7", "resume ants-7 from its last checkpoint"),
+        ("stoker resume ants-7 --set retries=3 --on azure", "resume it in another place, with other settings"),
+        ("stoker resume ants-7 --set budget=10", "resume a run whose budget is spent"),
     ],
 )
 @run_argument()
 @change_options()
-@click.option("-d", "--detach", is_flag=True, help="Submit, print the run's name, and return at once.")
+@click.option("-d", "--detach", is_flag=True, help="Submit the run, print its name, and return.")
 @json_option()
 def resume(name: str, sets: tuple[str, ...], on: str, called: str, detach: bool, as_json: bool) -> int:
-    """Continue a failed or cancelled run from its last checkpoint.
+    """Resume a failed or cancelled run from its last checkpoint.
 
-    A run that has ended keeps its end: what continues is a new run, `ants-7-r2` for `ants-7`, with the same code, data
-    and Python, the checkpoint and outputs that the old one had, and what is left of its budget. `--set` changes the
-    job. A run that is paused because its budget is spent continues itself: give it more with `--set budget=USD`.
-    Without RUN: the newest.
+    A run that has ended does not change: a new run continues it, `ants-7-r2` for `ants-7`, with the same code, data and
+    Python, the checkpoint and outputs of the old run, and the rest of its budget. `--set` overrides fields of the job.
+    A run that is paused because its budget is spent resumes itself: raise its budget with `--set budget=USD`. Without
+    RUN: the newest.
     """
     client = Client.connect()
     old = client.run(name)
@@ -49,9 +49,9 @@ def resume(name: str, sets: tuple[str, ...], on: str, called: str, detach: bool,
 def _check_paused(name: str, changes: list[str], called: str) -> None:
     other = [one for one in changes if one.partition("=")[0].strip() != "budget"]
     if other or called or not changes:
-        what = f"`{other[0]}` cannot be changed" if other else "it needs a larger budget"
+        what = f"`{other[0]}` cannot be changed" if other else "it requires a larger budget"
         raise Conflict(
-            f"`{name}` is paused, because its budget is spent: {what}",
+            f"`{name}` is paused because its budget is spent: {what}",
             hint=f"raise its budget: `stoker resume {name} --set budget=USD`; to change the rest, cancel it first",
         )
 
@@ -61,21 +61,21 @@ def _check_paused(name: str, changes: list[str], called: str) -> None:
     examples=[
         ("stoker rerun ants-7", "run ants-7 again and show its output"),
         ("stoker rerun -d --set env.SEED=8", "run the newest run again with another seed, in the background"),
-        ("stoker rerun ants-7 --from-checkpoint --set env.EPOCHS=50", "train the model of ants-7 further"),
+        ("stoker rerun ants-7 --from-checkpoint --set env.EPOCHS=50", "continue training the model of ants-7"),
     ],
 )
 @run_argument()
 @change_options()
-@click.option("--from-checkpoint", is_flag=True, help="Start from the last checkpoint of RUN instead of from nothing.")
-@click.option("-d", "--detach", is_flag=True, help="Submit, print the new run's name, and return at once.")
+@click.option("--from-checkpoint", is_flag=True, help="Start from the last checkpoint of RUN instead of from scratch.")
+@click.option("-d", "--detach", is_flag=True, help="Submit the run, print its name, and return.")
 @json_option()
 def rerun(
     name: str, sets: tuple[str, ...], on: str, called: str, from_checkpoint: bool, detach: bool, as_json: bool
 ) -> int:
-    """Run an earlier run once more, with the same code and Python.
+    """Run an earlier run again, with the same code and Python.
 
-    The code, the job, the data and the Python are those of the earlier run, whatever has changed in your folder since;
-    `--set` changes the job. Secrets are taken from your environment anew. Without RUN: the newest.
+    Uses the code, job, data and Python of the earlier run, whatever has changed in your folder since; `--set` overrides
+    fields of the job. Secrets are read from your environment again. Without RUN: the newest.
     """
     client = Client.connect()
     old = client.run(name)

@@ -1,4 +1,4 @@
-"""`stoker certify`: the proof that a script survives evictions exactly."""
+"""`stoker certify`: proves that a script survives evictions exactly."""
 
 from __future__ import annotations
 
@@ -25,37 +25,39 @@ _STYLES = {Grade.EXACT: "good", Grade.CLOSE: "warn", Grade.INEXACT: "warn", Grad
 @click.command(
     cls=Command,
     examples=[
-        ("stoker certify", "the job in stoker.yaml, with five evictions"),
-        ("stoker certify --evictions 20 --seed 7", "more moments, the same ones every time"),
-        ("stoker certify --ranks 4", "a distributed training, with four processes"),
+        ("stoker certify", "certify the job in stoker.yaml, with five evictions"),
+        ("stoker certify --evictions 20 --seed 7", "more evictions, at the same times on every run"),
+        ("stoker certify --ranks 4", "certify distributed training with four processes"),
     ],
 )
 @click.argument("file", default="stoker.yaml", type=click.Path())
-@click.option("--evictions", default=5, type=click.IntRange(1, 100), metavar="N", help="How many; 5 unless given.")
+@click.option(
+    "--evictions", default=5, type=click.IntRange(1, 100), metavar="N", help="Number of evictions [default: 5]."
+)
 @click.option(
     "--ranks", default=None, type=click.IntRange(1, 64), metavar="N", help="Run it with N processes on one node."
 )
-@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change a field of the job; may be repeated.")
-@click.option("--seed", default=None, type=int, metavar="N", help="Choose the same moments as another time.")
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a field of the job; repeatable.")
+@click.option("--seed", default=None, type=int, metavar="N", help="Seed of the eviction times, to repeat them.")
 @json_option()
 def command(
     file: str, evictions: int, ranks: int | None, sets: tuple[str, ...], seed: int | None, as_json: bool
 ) -> int:
     """Prove that a script survives evictions exactly.
 
-    Runs the job on this computer, once undisturbed and then with evictions at random moments, with notice and without.
-    Compares output files, metrics and steps, and says one of:
+    Runs the job on this computer, once undisturbed and then with evictions at random times, with and without notice.
+    Compares output files, metrics and steps, and prints one of:
 
     \b
       exact      everything is the same, bit for bit
       close      the same steps, with numbers that differ slightly
       inexact    it resumes, but not exactly: the numbers differ more than slightly
-      lossy      the end is right, but much of the work was done twice
-      broken     it failed, did not end, or ended with other results
-      undecided  it is not deterministic by itself, so nothing can be said
+      lossy      the result is right, but much work was repeated
+      broken     it failed, did not finish, or finished with other results
+      undecided  it is not deterministic, so nothing can be proved
 
     with the reason and the lines to add. The exit code is 0 for exact and 1 for anything else. Outputs of these runs
-    are not brought to your folder; the runs are removed where all is well, and kept to look at where not.
+    are not downloaded to your folder; the runs are deleted if the result is exact, and kept for inspection otherwise.
     """
     source = jobsource.read(file, (*sets, *_with(ranks)), "")
     seed = random.SystemRandom().randrange(10_000) if seed is None else seed
@@ -64,7 +66,7 @@ def command(
         with jobsource.located(source):
             evidence = certification.carry_out(evictions, seed)
     except KeyboardInterrupt:
-        say("interrupted: the run under way is being cancelled")
+        say("interrupted: cancelling the current run")
         return INTERRUPTED
     verdict = judge(evidence)
     kept = [] if verdict.grade is Grade.EXACT else [run.name for run in certification.runs]
@@ -83,7 +85,7 @@ def _with(ranks: int | None) -> list[str]:
 
 
 def report(evidence: Evidence, verdict: Verdict, kept: list[str], width: int) -> list[str]:
-    """What people read: the verdict, why, what was seen, and what to do."""
+    """The report for people: the verdict, the reason, the evidence, and what to do."""
     lines = [f"{paint_data(f'{verdict.grade}:', _STYLES.get(verdict.grade, 'strong'))} {verdict.reason}"]
     lines += [f"  {line}" for line in verdict.details]
     lines += ["", *pairs(_seen(evidence), paint_data)]
@@ -95,7 +97,7 @@ def report(evidence: Evidence, verdict: Verdict, kept: list[str], width: int) ->
 
 
 def facts(evidence: Evidence, verdict: Verdict, kept: list[str], seed: int) -> dict[str, Any]:
-    """What programs read: the verdict with its evidence, but for the points themselves."""
+    """The report for programs: the verdict with its evidence, without the individual points."""
     return {
         "verdict": verdict.grade,
         "reason": verdict.reason,
@@ -135,13 +137,13 @@ def _seen(evidence: Evidence) -> list[tuple[str, str]]:
     rows = [("undisturbed", _line(plain))]
     rows += [(f"disturbed {number}", _line(trace)) for number, trace in enumerate(evidence.disturbed, 1)]
     if evidence.control:
-        rows.append(("once more", _line(evidence.control)))
+        rows.append(("repeated", _line(evidence.control)))
     compared_text = ", ".join(compared) if evidence.disturbed else ""
     return [*rows, ("compared", compared_text), ("not compared", ", ".join(unsteady))]
 
 
 def _line(trace: Trace) -> str:
-    ended = "" if trace.succeeded else ", did not end" if trace.timed_out else f", failed: {trace.reason}"
+    ended = "" if trace.succeeded else ", did not finish" if trace.timed_out else f", failed: {trace.reason}"
     evicted = f", {words.count(trace.evictions, 'eviction')}" if trace.evictions else ""
     return f"{trace.run}, {words.duration(trace.took_s)}{evicted}{ended}"
 
@@ -152,15 +154,15 @@ def _evictions(resumes: list[Resume], width: int) -> list[str]:
         Column("NOTICE", right=True),
         Column("AT STEP", right=True),
         Column("CHECKPOINT"),
-        Column("WENT ON AT", right=True),
-        Column("DONE TWICE", right=True),
+        Column("RESUMED AT", right=True),
+        Column("REPEATED", right=True),
     )
     rows = [
         [
             f"{one.run} #{one.attempt}",
             f"{one.notice_s:g} s" if one.notice_s else "none",
             _step(one.reached),
-            ("none yet" if not one.restored else f"of step {one.kept:g}" if one.kept is not None else "put back"),
+            ("none yet" if not one.restored else f"of step {one.kept:g}" if one.kept is not None else "restored"),
             _step(one.went_on),
             str(one.repeated),
         ]
@@ -177,6 +179,6 @@ def _next(verdict: Verdict, kept: list[str]) -> list[str]:
     if verdict.grade is Grade.EXACT:
         return ["next: stoker run"]
     return [
-        f"kept to look at: {', '.join(kept)}",
-        f"next: change it, then `stoker certify` again; `stoker rm {' '.join(kept)}`",
+        f"kept for inspection: {', '.join(kept)}",
+        f"next: change the script and run `stoker certify` again; delete these runs: `stoker rm {' '.join(kept)}`",
     ]

@@ -13,48 +13,47 @@ from stoker.cli.view.printer import TextPrinter
 from stoker.cli.view.safetext import one_line
 from stoker.cli.view.terminal import say, write
 from stoker.client.api.client import Client
-from stoker.client.api.handle import Run
+from stoker.client.api.handle import RunHandle
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, Conflict, StokerError
 from stoker.model.node.orders import Terminal
-from stoker.model.run.run import Run as Facts
-from stoker.model.run.run import RunState
+from stoker.model.run.run import Run, RunState
 
-_PATIENCE_S = 2.0  # before it is said what a run waits for
-_NOBODY = 3  # what the way in exits with where the script has ended before
+_PATIENCE_S = 2.0  # until the reason for waiting is printed
+_NOBODY = 3  # the exit code of attaching when the script has already ended
 
 
 def own_terminal(*, detach: bool, as_json: bool, twin: bool) -> Terminal:
-    """Raises BadInput where there is none to give to a script."""
+    """The terminal's size. Raises BadInput if there is no terminal for the script."""
     if detach or as_json or twin:
         other = "--detach" if detach else "--json" if as_json else "--twin"
-        raise BadInput(f"--interactive and {other} do not go together", hint="use one of them")
+        raise BadInput(f"--interactive and {other} cannot be combined", hint="use one of them")
     if not (terminal.interactive() and terminal.is_terminal(sys.stdout)):
         hint = "give the script its input in the command: `--set 'run=python train.py < answers.txt'`"
-        raise BadInput("--interactive needs a terminal, and stdin, stdout or stderr is not one", hint=hint)
+        raise BadInput("--interactive requires a terminal, but stdin, stdout or stderr is not one", hint=hint)
     settings = from_environment()
     if not settings.local:
-        raise BadInput("--interactive needs this computer's own server", hint="unset STOKER_SERVER")
+        raise BadInput("--interactive requires this computer's own server", hint="unset STOKER_SERVER")
     size = os.get_terminal_size(sys.stdout.fileno())  # of the window, whatever COLUMNS says
     return Terminal(settings.variable("TERM") or "dumb", size.lines, size.columns)
 
 
-def attend(client: Client, run: Run, *header: str) -> int:
-    """The exit code. Every attempt gets the terminal in its turn."""
+def attend(client: Client, run: RunHandle, *header: str) -> int:
+    """The exit code. Every attempt gets the terminal in turn."""
     for line in header:
         say(line)
-    say("the script has this terminal: Ctrl-C goes to it, and closing the terminal ends it")
+    say("the script uses this terminal: it receives Ctrl-C, and closing the terminal ends it")
     try:
         _stand_by(client, run)
-    except KeyboardInterrupt:  # between scripts: nobody would be there for the next one
+    except KeyboardInterrupt:  # between two scripts: the next one would have no terminal
         with suppress(StokerError):
             run.cancel()
-        say(f"{run.name} is being cancelled")
+        say(f"cancelling {run.name}")
         return INTERRUPTED
     return conclude(client, run, TextPrinter(live=True), run.facts)
 
 
-def _stand_by(client: Client, run: Run) -> None:
+def _stand_by(client: Client, run: RunHandle) -> None:
     shown, told = 0, ""
     while run.facts.open:
         for facts in run.changes(_PATIENCE_S):
@@ -68,8 +67,8 @@ def _stand_by(client: Client, run: Run) -> None:
             say(f"waiting: {one_line(reason)}")
 
 
-def _give(run: Run, facts: Facts, attempt: int) -> None:
-    """To the script of this attempt, until it ends. One that has ended before left its output in the log."""
+def _give(run: RunHandle, facts: Run, attempt: int) -> None:
+    """Attaches to the script of this attempt until it ends. If it has ended before, its output is in the log."""
     words: tuple[str, ...] = ()
     if not facts.state.ended:
         try:

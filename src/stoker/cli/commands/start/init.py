@@ -24,19 +24,18 @@ _FILE = "stoker.yaml"
 @click.command(
     cls=Command,
     examples=[
-        ("stoker init", "look at this folder and write stoker.yaml"),
+        ("stoker init", "inspect this folder and write stoker.yaml"),
         ("stoker init src/train.py", "for this script, if there are several"),
-        ("stoker init --force", "write it anew"),
+        ("stoker init --force", "write it again"),
     ],
 )
 @click.argument("script", required=False, type=click.Path(path_type=Path))
-@click.option("--force", is_flag=True, help=f"Replace a {_FILE} that is there.")
+@click.option("--force", is_flag=True, help=f"Replace an existing {_FILE}.")
 @json_option()
 def command(script: Path | None, force: bool, as_json: bool) -> None:
     """Write a first job file for this folder.
 
-    Looks for the training script unless you name it, for its arguments, requirements and data. Files are read, never
-    run.
+    Finds the training script unless you name it, its arguments, requirements and data. Files are read, never executed.
     """
     path = Path(_FILE)
     proposal = propose(Path.cwd(), script)
@@ -47,10 +46,10 @@ def command(script: Path | None, force: bool, as_json: bool) -> None:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        hint = "look at it with `stoker plan`, or replace it with `stoker init --force`"
-        raise Conflict(f"there is a `{_FILE}` here already", hint=hint) from None
+        hint = "show it with `stoker plan`, or replace it with `stoker init --force`"
+        raise Conflict(f"`{_FILE}` exists already", hint=hint) from None
     except OSError as error:
-        raise BadInput(f"`{_FILE}` cannot be written here: {(error.strerror or str(error)).lower()}") from None
+        raise BadInput(f"`{_FILE}` cannot be written: {(error.strerror or str(error)).lower()}") from None
     job, told = _completed(path, text)
     if as_json:
         show_json(
@@ -65,16 +64,16 @@ def command(script: Path | None, force: bool, as_json: bool) -> None:
         return
     say(f"wrote {_FILE}" + (f" for {proposal.script}" if proposal.script else ""))
     if proposal.others:
-        say(f"  other scripts: {', '.join(proposal.others)}; `stoker init SCRIPT --force` takes another")
+        say(f"  other scripts: {', '.join(proposal.others)}; choose one with `stoker init SCRIPT --force`")
     for line in found(job):
         say(f"  {line}")
     for line in (*proposal.advice, *told):
         say(line)
-    say("next: `stoker plan` shows what would happen, `stoker run` runs it")
+    say("next: preview it with `stoker plan`, or run it with `stoker run`")
 
 
 def _asked(proposal: Proposal) -> Proposal:
-    """Which script is meant, where several may be; the first is what Enter takes."""
+    """The script to use if there are several; Enter chooses the first."""
     known = [proposal.script, *proposal.others]
     for number, name in enumerate(known, start=1):
         say(f"  {number}  {name}")
@@ -83,11 +82,11 @@ def _asked(proposal: Proposal) -> Proposal:
 
 
 def _completed(path: Path, text: str) -> tuple[Job, list[str]]:
-    """The job, with what its script opens and would not be sent, and what a user should know of secrets.
+    """The job, with files that its script opens but that would not be uploaded, and findings about secrets.
 
-    A folder that is too large is told of by `plan`.
+    A folder that is too large is reported by `plan`.
     """
-    from stoker.client.submit.preparation import index_of  # the first run profits from the same look
+    from stoker.client.submit.preparation import index_of  # the first run reuses this index
 
     job, source = jobfile.read(path).job, Path.cwd()
     try:
@@ -114,16 +113,16 @@ def _completed(path: Path, text: str) -> tuple[Job, list[str]]:
 
 
 def _reason(one: opened.Lacking) -> str:
-    why = "an ignore file leaves it out" if one.inside else "it is not in this folder"
-    return f"{one.opener} {one.use} it, and {why}"
+    why = "an ignore file excludes it" if one.inside else "it is not in this folder"
+    return f"{one.opener} {one.use} it, but {why}"
 
 
 def found(job: Job) -> list[str]:
-    """What the file says, in a few lines."""
+    """The job file in a few lines."""
     lines = [f"command   {job.run}"]
     software = job.environment.requirements or job.environment.image or job.environment.dockerfile
-    lines.append(f"software  {software}" if software else "software  the Python you use now")
-    lines.append(f"keeps     {', '.join(dict.fromkeys([job.outputs, *job.checkpoints]))}")
+    lines.append(f"software  {software}" if software else "software  your current Python")
+    lines.append(f"saves     {', '.join(dict.fromkeys([job.outputs, *job.checkpoints]))}")
     lines += [f"resumes   with {job.resume}"] if job.resume else []
     lines += [f"data      {name}: {use.dataset or use.path}" for name, use in job.data.items()]
     return lines

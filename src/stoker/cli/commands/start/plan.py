@@ -1,4 +1,4 @@
-"""`stoker plan`: everything a run would do, with nothing done."""
+"""`stoker plan`: everything a run would do, without doing it."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ from stoker.model.workspace.store import is_twin, twin_of
 @click.command(
     cls=Command,
     examples=[
-        ("stoker plan", "what `stoker run` would do"),
+        ("stoker plan", "show what `stoker run` would do"),
         ("stoker plan --set retries=2 --json", "with another setting, for a program"),
-        ("stoker plan --on azure --hours 10 --gpu A10 --budget 20", "what 10 hours would cost, on which machines"),
-        ("stoker plan --on azure --currency EUR", "with prices in euros beside those in dollars"),
+        ("stoker plan --on azure --hours 10 --gpu A10 --budget 20", "compare machines and costs for 10 hours"),
+        ("stoker plan --on azure --currency EUR", "also show prices in euros"),
     ],
 )
 @job_options()
-@click.option("--twin", is_flag=True, help="As it would be on the twin of that cloud.")
-@click.option("--hours", type=click.FloatRange(0, min_open=True), help="How long the work takes [as earlier runs did].")
+@click.option("--twin", is_flag=True, help="Plan for the twin of that cloud.")
+@click.option(
+    "--hours", type=click.FloatRange(0, min_open=True), help="How long the work takes [default: as earlier runs did]."
+)
 @click.option("--gpu", default="", metavar="MODEL", help="Short for --set gpu=MODEL, such as A10 or T4.")
 @click.option("--budget", default="", metavar="USD", help="Short for --set budget=USD.")
 @click.option("--deadline", default="", metavar="TIME", help="Short for --set deadline=TIME, such as 12h.")
-@click.option("--currency", default="USD", metavar="CODE", help="Quote prices in this currency, too.")
+@click.option("--currency", default="USD", metavar="CODE", help="Also show prices in this currency.")
 @json_option()
 def command(
     file: str,
@@ -50,19 +52,19 @@ def command(
     env: tuple[str, ...],
     **asked: Any,
 ) -> None:
-    """Show what `stoker run` would do, and do nothing.
+    """Show what `stoker run` would do, without doing it.
 
-    FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it, and a script or notebook
-    without one for what `stoker init` would write.
+    FILE is stoker.yaml unless you name another one; a folder stands for the stoker.yaml in it. For a script or notebook
+    without a job file, the settings of `stoker init` are used.
 
-    Checks the job, looks through the code and the data, and asks the server where the run would go. Where that costs
-    money: every offer that fits with its price, what the run is expected to take and to cost after what earlier runs of
-    the experiment did, evictions included, and the cheapest way to meet its deadline and its budget. Nothing is sent,
-    started or spent. Budgets are in dollars, whatever else is quoted.
+    Checks the job, inspects the code and the data, and asks the server where the run would go. If that costs money, it
+    shows every offer that fits with its price, the expected time and cost (from earlier runs of the experiment,
+    evictions included), and the cheapest way to meet the deadline and the budget. Nothing is uploaded, started or
+    billed. Budgets are in dollars, whatever other currency is shown.
 
-    Before a cloud is set up, common machines are shown at the list prices that come with Stoker, and their date. With
-    --hours, --gpu, --budget or --deadline, offers on demand and spot are both shown (unless the job says
-    `spot: false`), also those that are out of reach.
+    Before a cloud is set up, common machines are shown with the list prices that ship with Stoker, and their date. With
+    --hours, --gpu, --budget or --deadline, both on-demand and spot offers are shown (unless the job sets
+    `spot: false`), including those that do not fit the limits.
     """
     given = {field: asked[field] for field in ("gpu", "budget", "deadline") if asked[field]}
     sets = (*sets, *(f"{field}={value}" for field, value in given.items()))
@@ -83,15 +85,15 @@ def command(
         show(line)
     for line in offer_lines(forecast, datetime.now(UTC), terminal.width(), paint_data) if forecast else ():
         show(line)
-    say(f"nothing has been done; next: {_next(plan, on, twin=asked['twin'])}")
+    say(f"nothing was changed; next: {_next(plan, on, twin=asked['twin'])}")
 
 
 def _next(plan: Plan, on: str, *, twin: bool) -> str:
-    """The command that does it, or what has to come before that."""
+    """The command that does it, or what is required before."""
     where = f" --on {on}" if on else ""
     if plan.offer and plan.offer.unready and not is_twin(plan.job.on):
-        setup = "docs/guides/first-cloud-run.md shows how it is set up"
-        return f"stoker run{where} --twin rehearses it for nothing; {setup}"
+        setup = "docs/guides/first-cloud-run.md explains the set-up"
+        return f"stoker run{where} --twin rehearses it free of charge; {setup}"
     return f"stoker run{where}{' --twin' if twin else ''}"
 
 
@@ -100,12 +102,12 @@ def rows(plan: Plan, here: Path) -> list[tuple[str, str]]:
     code = f"{words.count(plan.files, 'file')}, {words.size(plan.size_bytes)} in {seen_from(str(plan.source), here)}"
     new = f"{words.count(plan.new_files, 'file')}, {words.size(plan.new_bytes)}" if plan.new_files else "nothing"
     branch = f" on {git.branch}" if git and git.branch else ""
-    landing = f", brought to {Path(seen_from(plan.land_in, here)) / '<run>'}" if plan.land_in else ""
+    landing = f", downloaded to {Path(seen_from(plan.land_in, here)) / '<run>'}" if plan.land_in else ""
     return [
         ("where", _where(plan)),
         ("command", "\n".join([plan.command, *(f"${{{name}}}: {value}" for name, value in plan.meanings.items())])),
-        ("code", f"{code}; to send: {new}"),
-        ("left out", ", ".join(plan.left_out)),
+        ("code", f"{code}; to upload: {new}"),
+        ("excluded", ", ".join(plan.left_out)),
         ("git", f"{git.commit[:12]}{branch}{', with changes' if git.dirty else ''}" if git else ""),
         ("software", plan.environment),
         ("data", "\n".join(_data(use) + _moving(use, plan) for use in plan.data)),
@@ -137,7 +139,7 @@ def _data(use: DataUse) -> str:
 def _moving(use: DataUse, plan: Plan) -> str:
     if use.name not in plan.to_store:
         return ""
-    from stoker.client.data.moves import ASSUMED_BYTES_PER_S  # most data is read where it is
+    from stoker.client.data.moves import ASSUMED_BYTES_PER_S  # most data is read in place
 
     takes = words.duration(use.size_bytes / ASSUMED_BYTES_PER_S)
-    return f"\n  put into the store first, once you agree: about {takes} at {words.size(ASSUMED_BYTES_PER_S)}/s"
+    return f"\n  uploaded to the store first, after you confirm: about {takes} at {words.size(ASSUMED_BYTES_PER_S)}/s"

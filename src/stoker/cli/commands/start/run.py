@@ -1,4 +1,4 @@
-"""`stoker run`: the whole way from a job file to the outputs."""
+"""`stoker run`: everything from a job file to the outputs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from stoker.client.settings import from_environment
 from stoker.errors import BadInput
 from stoker.model.job.job import Job
 from stoker.model.node.orders import Terminal
-from stoker.model.run.run import Run as Facts
+from stoker.model.run.run import Run
 from stoker.model.workspace.store import twin_of
 
 if TYPE_CHECKING:
     from stoker.client.data.moves import DataMove
-    from stoker.client.progress import Progress
+    from stoker.client.progress import TransferProgress
 
 _PATIENCE_S = 1.0
 
@@ -36,37 +36,37 @@ _PATIENCE_S = 1.0
     cls=Command,
     examples=[
         ("stoker run", "run the job in stoker.yaml"),
-        ("stoker run -d --set env.SEED=7 train/stoker.yaml", "change another one on the way, and return at once"),
-        ("stoker run --interactive", "with your terminal: input() and breakpoint() work"),
-        ("stoker run --on azure --twin", "rehearse it in a cloud on this computer"),
+        ("stoker run -d --set env.SEED=7 train/stoker.yaml", "override a setting, and detach"),
+        ("stoker run --interactive", "use your terminal: input() and breakpoint() work"),
+        ("stoker run --on azure --twin", "rehearse it on a simulated cloud"),
     ],
 )
 @job_options()
-@click.option("--twin", is_flag=True, help="Rehearse it on the twin of that cloud: the same job, for nothing.")
-@click.option("-d", "--detach", is_flag=True, help="Submit, print the run's name, and return at once.")
+@click.option("--twin", is_flag=True, help="Rehearse it on the twin of that cloud, free of charge.")
+@click.option("-d", "--detach", is_flag=True, help="Submit the run, print its name, and return.")
 @click.option("--interactive", is_flag=True, help="Give the script this terminal, for input() and breakpoint().")
 @click.option(
-    "--keep-failed", default="", metavar="TIME", help="If it fails, leave its node in place for so long, to look into."
+    "--keep-failed", default="", metavar="TIME", help="Keep the node for TIME if the run fails, so you can inspect it."
 )
-@click.option("-y", "--yes", is_flag=True, help="Put local data into the store without asking.")
+@click.option("-y", "--yes", is_flag=True, help="Upload local data to the store without asking.")
 @json_option()
 def command(
     file: str, env: tuple[str, ...], sets: tuple[str, ...], on: str, name: str, twin: bool, detach: bool, **asked: Any
 ) -> int:
     """Run a job and show its output.
 
-    FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it, and a script or notebook
-    without one for what `stoker init` would write.
+    FILE is stoker.yaml unless you name another one; a folder stands for the stoker.yaml in it. For a script or notebook
+    without a job file, the settings of `stoker init` are used.
 
-    What the script prints comes out on stdout as it was written, and the exit code is the script's own (130 for a
-    cancelled run, 75 for one that is paused because its budget is spent, 125 for trouble of Stoker's own). Ctrl-C
-    stops the watching, not the run.
+    The script's output appears on stdout exactly as written, and the exit code is that of the script (130 for a
+    cancelled run, 75 for a run that is paused because its budget is spent, 125 for a failure of Stoker itself). Ctrl-C
+    detaches; the run continues.
 
-    Data of this computer that the machines of a cloud cannot read is put into the store first, as a dataset, once you
-    agree. Later runs send what has changed.
+    Local data that machines of a cloud cannot read is uploaded to the store first, as a dataset, after you confirm.
+    Later runs upload only what has changed.
 
-    With --interactive, on this computer, the script has this terminal as it would without Stoker: input(),
-    breakpoint(), Ctrl-C and the size of the window work. What it prints is in the run's log, too. Nothing is retried.
+    With --interactive, on this computer, the script uses this terminal as it would without Stoker: input(),
+    breakpoint(), Ctrl-C and the window size work. Its output is also in the run's log. Nothing is retried.
     """
     as_json, keep_failed, yes = bool(asked["as_json"]), asked["keep_failed"], bool(asked["yes"])
     terminal = _own_terminal(detach, as_json, twin) if asked["interactive"] else None
@@ -88,7 +88,7 @@ def command(
                 agree=lambda moves: _agree(moves, upload, shown, yes=yes, as_json=as_json),
             )
     except KeyboardInterrupt:
-        say("interrupted while submitting; `stoker ps` shows whether there is a run")
+        say("interrupted while submitting; check with `stoker ps` whether the run exists")
         return INTERRUPTED
     lines = [header(run.facts, upload.sent_bytes), *came_along(run.facts, source.job)]
     if terminal:
@@ -98,19 +98,21 @@ def command(
     return attend(client, run, *lines, detach=detach, as_json=as_json)
 
 
-def _agree(moves: Sequence[DataMove], upload: Upload, shown: ExitStack, *, yes: bool, as_json: bool) -> Progress:
-    """Asks before data leaves this computer for the first time, or when there is more or less of it."""
-    from stoker.cli.view.transfer import watched  # most runs read their data where it is
+def _agree(
+    moves: Sequence[DataMove], upload: Upload, shown: ExitStack, *, yes: bool, as_json: bool
+) -> TransferProgress:
+    """Asks before data leaves this computer for the first time, or when its size has changed."""
+    from stoker.cli.view.transfer import watched  # most runs read their data in place
 
     new = [one for one in moves if not one.known]
     size_bytes = sum(one.use.size_bytes for one in new)
     for one in new:
         amount = f"{words.count(one.use.files, 'file')}, {words.size(one.use.size_bytes)}"
-        upload.say(f"{one.use.name}: {one.use.where} ({amount}) becomes the dataset `{one.dataset}`")
+        upload.say(f"{one.use.name}: {one.use.where} ({amount}) is uploaded as dataset `{one.dataset}`")
     takes = words.duration(sum(one.expected_s for one in new))
-    question = f"put {words.size(size_bytes)} of data into the store, about {takes} at 10 MB/s?"
+    question = f"upload {words.size(size_bytes)} of data to the store, about {takes} at 10 MB/s?"
     if new and not confirmed(question, yes=yes, as_json=as_json):
-        raise BadInput("nothing was sent: the machines cannot read this data here", hint="see `stoker plan`")
+        raise BadInput("not submitted: the machines cannot read this data on your computer", hint="stoker plan")
     return shown.enter_context(watched(as_json=as_json))
 
 
@@ -121,30 +123,30 @@ def _own_terminal(detach: bool, as_json: bool, twin: bool) -> Terminal:
 
 
 def _connect(twin: str) -> Client:
-    """`twin` is the provider of a rehearsal, empty where there is none: the twin is started while the server is."""
+    """`twin` is the provider of a rehearsal, or empty: the twin starts in parallel with the server."""
     if twin:
-        from stoker.client.local import rehearsal  # a run in the real world has no use for it
+        from stoker.client.local import rehearsal  # needed only for a rehearsal
 
         rehearsal.begin(twin, from_environment())
     return Client.connect()
 
 
-def header(run: Facts, sent_bytes: int) -> str:
-    """`ants-7 on local, code 3f9c2ab1 (git 1a2b3c4d with changes, 3.1 kB sent)`"""
+def header(run: Run, sent_bytes: int) -> str:
+    """`ants-7 on local, code 3f9c2ab1 (git 1a2b3c4d with changes, 3.1 kB uploaded)`"""
     git = f"git {run.git.commit[:8]}{' with changes' if run.git.dirty else ''}" if run.git else ""
-    details = ", ".join(filter(None, [git, f"{words.size(sent_bytes)} sent" if sent_bytes else "nothing new to send"]))
+    details = ", ".join(filter(None, [git, f"{words.size(sent_bytes)} uploaded" if sent_bytes else "already uploaded"]))
     return f"{run.name} on {run.job.on}, code {run.snapshot[:8]} ({details})"
 
 
-def came_along(run: Facts, job: Job) -> list[str]:
-    """`from your shell: OMP_NUM_THREADS=1`, where the run has variables that its job does not name."""
+def came_along(run: Run, job: Job) -> list[str]:
+    """`variables from your shell: OMP_NUM_THREADS=1`, if the run has variables that its job does not name."""
     added = {name: value for name, value in run.job.env.items() if name not in job.env}
     given = variables({**run.here, **added})
     return [f"variables from your shell{' and env_file' if job.env_file else ''}: {given}"] if given else []
 
 
 class Upload:
-    """Says what is going on while a run is submitted, where that takes longer than a moment."""
+    """Prints progress while a run is submitted, if that takes longer than a moment."""
 
     def __init__(self, *, quiet: bool) -> None:
         self.sent_bytes = 0
@@ -161,7 +163,7 @@ class Upload:
         self._slow.cancel()
 
     def say(self, text: str) -> None:
-        """Something else that takes long."""
+        """Any other step that takes long."""
         self._slow.cancel()
         if not self._quiet:
             say(text)
@@ -172,4 +174,4 @@ class Upload:
         self._next = self._next or now + _PATIENCE_S
         if now > self._next and interactive() and not self._quiet:
             self._next = now + _PATIENCE_S
-            say(f"sent {words.size(sent_bytes)} of {words.size(all_bytes)}")
+            say(f"uploaded {words.size(sent_bytes)} of {words.size(all_bytes)}")

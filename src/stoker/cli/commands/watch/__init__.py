@@ -1,1 +1,1 @@
-"""Commands that look at runs and change nothing."""
+"""Commands that inspect runs and change nothing."""

@@ -1,4 +1,4 @@
-"""`stoker cost` and `stoker receipt`: what runs have cost, and where the money of one went."""
+"""`stoker cost` and `stoker receipt`: the cost of runs, and how one run spent its money."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from stoker.cli.command import Command, json_option, run_argument
 from stoker.cli.view import terminal, words
 from stoker.cli.view.receipttext import receipt_lines
-from stoker.cli.view.tables import Cell, Column, table
+from stoker.cli.view.tables import Column, TableCell, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.client.api.client import Client
 from stoker.client.report.spelling import grain, usd
@@ -19,15 +19,15 @@ from stoker.errors import BadInput
 from stoker.model.run.money import By, CostRow, Costs
 from stoker.model.run.receipt import Receipt, rounded
 
-_NOBODY = "(nobody said)"
+_NOBODY = "(unknown)"
 
 
 @click.command(
     cls=Command,
     examples=[
-        ("stoker cost", "of each experiment"),
-        ("stoker cost --by day --since 30d", "of each day of the last thirty"),
-        ("stoker cost ants --by run", "of each run of one experiment"),
+        ("stoker cost", "cost of each experiment"),
+        ("stoker cost --by day --since 30d", "cost per day, for the last 30 days"),
+        ("stoker cost ants --by run", "cost of each run of one experiment"),
     ],
 )
 @click.argument("experiment", required=False, default="")
@@ -35,16 +35,16 @@ _NOBODY = "(nobody said)"
     "--by",
     type=click.Choice([str(by) for by in By]),
     default=str(By.EXPERIMENT),
-    help="What to sum by.",
+    help="Group the costs by this.",
     show_default=True,
 )
-@click.option("--since", default="", metavar="TIME", help="Only what was spent since: `30d` ago, or a time.")
+@click.option("--since", default="", metavar="TIME", help="Only costs since then: `30d` ago, or a time.")
 @json_option()
 def command(experiment: str, by: str, since: str, as_json: bool) -> None:
     """Show what runs have cost.
 
-    Metered by the second, each node at the price it had; runs that go on count until now. Computers of your own cost
-    nothing. With EXPERIMENT: its runs only.
+    Metered by the second, each node at its own price; active runs count until now. Your own computers cost nothing.
+    With EXPERIMENT: only its runs.
     """
     now = datetime.now(UTC)
     moment = words.moment(since, now) if since else None
@@ -55,7 +55,7 @@ def command(experiment: str, by: str, since: str, as_json: bool) -> None:
     for line in lines(costs, terminal.width()):
         show(line)
     if not costs.rows:
-        say("nothing has cost anything" + (f" since {since}" if since else ""))
+        say("no costs" + (f" since {since}" if since else ""))
 
 
 def lines(costs: Costs, width: int) -> list[str]:
@@ -71,36 +71,42 @@ def lines(costs: Costs, width: int) -> list[str]:
     quantum = grain(costs.total.usd)
     amounts = rounded((row.usd for row in costs.rows), quantum)
     rows = [_row(row, usd(amount, quantum)) for row, amount in zip(costs.rows, amounts, strict=True)]
-    rows.append([Cell(cell.text, "strong") for cell in _row(costs.total, usd(sum(amounts, Decimal(0)), quantum))])
+    rows.append([TableCell(cell.text, "strong") for cell in _row(costs.total, usd(sum(amounts, Decimal(0)), quantum))])
     return table(columns, rows, width, paint_data)
 
 
-def _row(row: CostRow, amount: str) -> list[Cell]:
+def _row(row: CostRow, amount: str) -> list[TableCell]:
     per_hour = f"{usd(row.usd_per_hour)}/h" if row.usd_per_hour else ""
     time = words.duration(float(row.seconds))
-    return [Cell(row.name or _NOBODY), Cell(str(row.runs)), Cell(time), Cell(per_hour), Cell(amount)]
+    return [
+        TableCell(row.name or _NOBODY),
+        TableCell(str(row.runs)),
+        TableCell(time),
+        TableCell(per_hour),
+        TableCell(amount),
+    ]
 
 
 @click.command(
     cls=Command,
     examples=[
-        ("stoker receipt", "of the newest run"),
-        ("stoker receipt ants-7 --html receipt.html", "as a page, to keep or to send"),
+        ("stoker receipt", "receipt of the newest run"),
+        ("stoker receipt ants-7 --html receipt.html", "save it as a web page"),
         ("stoker receipt ants-7 --json", "for a program"),
     ],
 )
 @run_argument()
 @click.option(
-    "--html", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write it as a page to this file."
+    "--html", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write it to this file, as a web page."
 )
 @json_option()
 def receipt(name: str, file: Path | None, as_json: bool) -> None:
-    """Show where the money and the minutes of a run went.
+    """Show how a run spent its money and time.
 
-    Every second of its machines is in one part: useful work, provisioning, set-up, data, checkpoints, work done twice,
-    or idle. The parts sum to the whole, and the whole to what the cloud bills. Also: what was taken away and what that
-    cost, what it would have cost on demand, and what is left running now. Without RUN: the newest. Of a run that goes
-    on: so far.
+    Every second of its machines counts towards one category: useful work, provisioning, set-up, data, checkpoints,
+    repeated work, or idle. The categories add up to the total, and the total to what the cloud bills. Also shows the
+    evictions and their cost, the cost of the same work on demand, and what is still running. Without RUN: the newest.
+    For an active run: so far.
     """
     run = Client.connect().run(name)
     receipt = run.receipt(look=not run.facts.state.ended or bool(run.facts.spells))
@@ -115,10 +121,10 @@ def receipt(name: str, file: Path | None, as_json: bool) -> None:
 
 
 def _write(file: Path, receipt: Receipt, now: datetime) -> None:
-    from stoker.client.report.receipt import page  # few want one
+    from stoker.client.report.receipt import page  # rarely used
 
     try:
         file.write_text(page(receipt, lambda at: words.clock(at, now), now), encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"{file} cannot be written: {error.strerror}", hint="name another with --html") from error
-    say(f"the receipt of {receipt.run} is in {file}")
+        raise BadInput(f"{file} is not writable: {error.strerror}", hint="choose another file with --html") from error
+    say(f"wrote the receipt of {receipt.run} to {file}")

@@ -11,7 +11,7 @@ import click
 from stoker.cli.command import Command, json_option, run_names
 from stoker.cli.view import terminal, words
 from stoker.cli.view.safetext import one_line
-from stoker.cli.view.tables import Cell, Column, table
+from stoker.cli.view.tables import Column, TableCell, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.client.api.client import Client
 from stoker.client.api.connection import Connection
@@ -21,7 +21,7 @@ from stoker.client.report.comparison import Change, Difference, MetricPair
 @click.command(
     cls=Command,
     examples=[
-        ("stoker diff ants-6 ants-7", "what changed, and what came of it"),
+        ("stoker diff ants-6 ants-7", "compare two runs and their results"),
         ("stoker diff ants-6 ants-7 --json", "the same, for a program"),
     ],
 )
@@ -31,8 +31,8 @@ from stoker.client.report.comparison import Change, Difference, MetricPair
 def command(first: str, second: str, as_json: bool) -> None:
     """Show what differs between two runs.
 
-    Compares the code, the arguments, the other fields of the job, the packages, the data and the metrics, then shows
-    what changed inside files that are text.
+    Compares the code, the arguments, the other fields of the job, the packages, the data and the metrics, then prints
+    the differences between text files.
     """
     client = Client.connect()
     difference = client.compare(first, second)
@@ -65,16 +65,16 @@ def lines(found: Difference, width: int) -> list[str]:
 
 def _section(title: str, changes: Sequence[Change], found: Difference, width: int) -> list[str]:
     columns = (Column(title.upper(), least=12), Column(found.first, least=12), Column(found.second, least=12))
-    rows = [[Cell(change.name), _value(change.first), _value(change.second)] for change in changes]
+    rows = [[TableCell(change.name), _value(change.first), _value(change.second)] for change in changes]
     return table(columns, rows, width, paint_data)
 
 
-def _value(value: str | None) -> Cell:
-    return Cell("-", "faint") if value is None else Cell(value)
+def _value(value: str | None) -> TableCell:
+    return TableCell("-", "faint") if value is None else TableCell(value)
 
 
 def _file(change: Change) -> Change:
-    """Hashes tell people nothing but that they differ."""
+    """Hashes are useful to people only to see that they differ."""
     first, second = change.first, change.second
     return Change(change.name, first and first[:8], second and second[:8])
 
@@ -88,23 +88,23 @@ def _metrics(metrics: Sequence[MetricPair], found: Difference, width: int) -> li
         Column("BEST OF " + found.second, right=True),
     )
     rows = [
-        [Cell(one.name), *map(_number, (one.first_last, one.second_last, one.first_best, one.second_best))]
+        [TableCell(one.name), *map(_number, (one.first_last, one.second_last, one.first_best, one.second_best))]
         for one in metrics
     ]
     return table(columns, rows, width, paint_data)
 
 
-def _number(value: float | None) -> Cell:
-    return Cell("-", "faint") if value is None else Cell(words.number(value))
+def _number(value: float | None) -> TableCell:
+    return TableCell("-", "faint") if value is None else TableCell(words.number(value))
 
 
-# What changed inside the files of two runs: unified differences of texts that are small enough to read.
+# What changed inside the files of two runs: unified diffs of texts that are small enough to read.
 
 MOST_FILES = 20
 MOST_BYTES = 100_000
-MOST_LINES = 200  # of one file's difference
+MOST_LINES = 200  # of one file's diff
 
-Contents = Callable[[str], bytes | None]  # by sha256; None where the file is too large
+Contents = Callable[[str], bytes | None]  # by sha256; None if the file is too large
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -123,7 +123,7 @@ def contents(connection: Connection) -> Contents:
 
 
 def patches(changes: Iterable[Change], read: Contents) -> Iterator[list[str]]:
-    """For the first few files that are text: the lines of a unified difference, as `diff -u` would print them."""
+    """For the first few text files: the lines of a unified diff, as `diff -u` would print them."""
     for change in list(changes)[:MOST_FILES]:
         first, second = _text(change.first, read), _text(change.second, read)
         if first is None or second is None:
@@ -136,14 +136,14 @@ def patches(changes: Iterable[Change], read: Contents) -> Iterator[list[str]]:
 
 
 def style(line: str) -> str:
-    """How a line of a difference is painted."""
+    """The style of a line of a diff."""
     if line.startswith(("---", "+++")):
         return "strong"
     return {"+": "good", "-": "error", "@": "busy"}.get(line[:1], "")
 
 
 def _text(content: str | None, read: Contents) -> Sequence[str] | None:
-    """Empty where there is no such file; None where it is not text, or too much of it."""
+    """Empty if there is no such file; None if it is not text, or too large."""
     if content is None:
         return []
     sha256 = _SHA256.match(content)

@@ -1,8 +1,9 @@
-"""`stoker logs`: what a run has printed."""
+"""`stoker logs`: the output of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 
@@ -11,14 +12,14 @@ import click
 from stoker.cli.command import Command, json_option, run_argument
 from stoker.cli.view import words
 from stoker.cli.view.failure import INTERRUPTED
-from stoker.cli.view.live import LiveView, Selection, announce, why
+from stoker.cli.view.live import LiveView, Selection, announce, metric_news, why
 from stoker.cli.view.printer import JsonPrinter, LogSource, Printer, TextPrinter
 from stoker.cli.view.safetext import one_line
 from stoker.cli.view.terminal import say
 from stoker.cli.view.words import ENDED
 from stoker.client.api.client import Client
-from stoker.client.api.handle import Log, Run
-from stoker.client.api.tail import patiently
+from stoker.client.api.handle import Log, RunHandle
+from stoker.client.api.tail import OUTAGES, patiently
 from stoker.errors import BadInput, NotFound, StokerError
 
 _ALL = "all"
@@ -28,18 +29,18 @@ _TAIL_STEP_BYTES = 64 << 10
 @click.command(
     cls=Command,
     examples=[
-        ("stoker logs", "what the newest run has printed"),
-        ("stoker logs -f ants-7 --since 10m", "the last ten minutes, then what follows"),
-        ("stoker logs ants-7 --rank 1 --attempt 2 --raw", "every byte of one rank"),
+        ("stoker logs", "show the output of the newest run"),
+        ("stoker logs -f ants-7 --since 10m", "show the last ten minutes, and follow"),
+        ("stoker logs ants-7 --rank 1 --attempt 2 --raw", "show every byte of one rank"),
     ],
 )
 @run_argument()
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
-@click.option("--rank", default=_ALL, metavar="N|all", help="Only this rank.  [default: all]")
-@click.option("--attempt", type=click.IntRange(1), metavar="N", help="Only this attempt.  [default: all]")
-@click.option("--since", metavar="TIME", help="From then on: `10m` ago, or a time such as `2025-01-31 14:00`.")
-@click.option("--tail", type=click.IntRange(0), metavar="N", help="From the last N lines of the newest attempt on.")
-@click.option("--raw", is_flag=True, help="Every byte as it was written; on a terminal, those that cannot act on it.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the run ends.")
+@click.option("--rank", default=_ALL, metavar="N|all", help="Only this rank [default: all].")
+@click.option("--attempt", type=click.IntRange(1), metavar="N", help="Only this attempt [default: all].")
+@click.option("--since", metavar="TIME", help="Only newer output: `10m` ago, or a time such as `2025-01-31 14:00`.")
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="Start with the last N lines of the newest attempt.")
+@click.option("--raw", is_flag=True, help="Print every byte as written; on a terminal, without control sequences.")
 @json_option()
 def command(
     name: str,
@@ -51,10 +52,10 @@ def command(
     raw: bool,
     as_json: bool,
 ) -> int:
-    """Show what a run has printed.
+    """Show the output of a run.
 
-    All attempts come one after the other, with a line between them that says what became of the last. Progress bars are
-    shown in their last state, except live on a terminal. Several ranks are told apart by a `[rank]` before each line.
+    Attempts are shown one after another, separated by a line that says how the previous one ended. Progress bars are
+    shown in their last state, except live on a terminal. With several ranks, each line starts with its `[rank]`.
     Without RUN: the newest.
     """
     client = Client.connect()
@@ -68,10 +69,12 @@ def command(
     logs = [log for log in patiently(run.log_list, waits) if first <= log.attempt <= max(last, 1)]
     ranks = _ranks(run, rank, logs)
     if raw and (len(ranks) > 1 or (not ranks and run.facts.job.processes != 1)):
-        raise BadInput("--raw shows one rank, and there are several", hint=f"stoker logs {run.name} --raw --rank 0")
+        raise BadInput(
+            "--raw supports one rank, but the run has several", hint=f"stoker logs {run.name} --raw --rank 0"
+        )
     tailed = [log for log in logs if tail is not None and log.attempt == first and log.rank in ranks]
     offsets = {log.rank: patiently(partial(tail_offset, run, log, tail or 0), waits) for log in tailed}
-    everyone = follow and rank == _ALL  # those that have printed nothing yet as well
+    everyone = follow and rank == _ALL  # including ranks that have printed nothing yet
     wanted = Selection(first, None if everyone else ranks, start, offsets)
     printer: Printer = JsonPrinter() if as_json else TextPrinter(live=follow and not run.state.ended, raw=raw)
     if follow and last >= there:
@@ -81,7 +84,7 @@ def command(
 
 
 class Waiting:
-    """Says once that something does not answer."""
+    """Prints once that something does not respond."""
 
     def __init__(self, patient: bool) -> None:
         self._patient = patient
@@ -94,7 +97,7 @@ class Waiting:
         return self._patient
 
 
-def _check(run: Run, wanted: int | None, there: int) -> None:
+def _check(run: RunHandle, wanted: int | None, there: int) -> None:
     if wanted and wanted > there:
         known = words.count(there, "attempt")
         raise NotFound(
@@ -102,15 +105,15 @@ def _check(run: Run, wanted: int | None, there: int) -> None:
         )
 
 
-def _ranks(run: Run, wanted: str, logs: Sequence[Log]) -> tuple[int, ...]:
-    """Empty where all are wanted and none is known yet."""
+def _ranks(run: RunHandle, wanted: str, logs: Sequence[Log]) -> tuple[int, ...]:
+    """Empty if all are requested and none is known yet."""
     known = sorted({log.rank for log in logs})
     if wanted == _ALL:
         return tuple(known)
     if not wanted.isdecimal():
         raise BadInput(f"--rank: found `{wanted}`, expected a number or `{_ALL}`")
     if known and int(wanted) not in known:
-        raise NotFound(f"`{run.name}` has no rank {wanted}: they go from {known[0]} to {known[-1]}")
+        raise NotFound(f"`{run.name}` has no rank {wanted}: its ranks are {known[0]} to {known[-1]}")
     return (int(wanted),)
 
 
@@ -124,8 +127,8 @@ def _follow(watch: LiveView) -> int:
     return 0
 
 
-def _show(run: Run, printer: Printer, wanted: Selection, logs: Sequence[Log]) -> None:
-    """One rank after the other: nothing in a log tells when a line of one came before a line of another."""
+def _show(run: RunHandle, printer: Printer, wanted: Selection, logs: Sequence[Log]) -> None:
+    """One rank after another: a log does not tell the order of lines of different ranks."""
     printer.ranks = len({log.rank for log in logs})
     for number in dict.fromkeys(log.attempt for log in logs):
         if number > wanted.first:
@@ -135,10 +138,14 @@ def _show(run: Run, printer: Printer, wanted: Selection, logs: Sequence[Log]) ->
             for data in run.logs(source.rank, number, since=wanted.since, offset=offset):
                 printer.text(source, data)
             printer.finish(source)
+    if run.facts.metrics:
+        with suppress(*OUTAGES):  # what was printed is what was asked for
+            for text in metric_news(run):
+                printer.note(text)
 
 
-def tail_offset(run: Run, log: Log, lines: int) -> int:
-    """Where the last so many lines begin, found by reading ever larger ends of the log."""
+def tail_offset(run: RunHandle, log: Log, lines: int) -> int:
+    """Where the last N lines begin, found by reading ever larger tails of the log."""
     if lines == 0:
         return log.size_bytes
     step = _TAIL_STEP_BYTES

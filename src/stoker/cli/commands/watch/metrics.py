@@ -1,4 +1,4 @@
-"""`stoker metrics`: what was measured, where it was found, and what a pattern of one's own would find."""
+"""`stoker metrics`: the metrics of a run, where they were found, and what a custom pattern would find."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stoker.cli.view.portrait import metric_table
 from stoker.cli.view.tables import Column, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.client.api.client import Client
-from stoker.client.api.handle import Run
+from stoker.client.api.handle import RunHandle
 from stoker.errors import BadInput
-from stoker.model.job.pattern import Pattern, compiled
+from stoker.model.job.pattern import MetricPattern, compiled
 
 _MOST_SHOWN = 20
 _REDRAWN = re.compile(r"[\r\b]+")
@@ -25,7 +25,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class LineHit:
     attempt: int
     line: int
     value: float
@@ -36,18 +36,18 @@ class Hit:
 @click.command(
     cls=Command,
     examples=[
-        ("stoker metrics ants-7", "every metric of the run, and where it was found"),
-        (r"stoker metrics ants-7 --try 'train loss ([\d.]+)'", "what this pattern would find in its log"),
+        ("stoker metrics ants-7", "list every metric of the run, and where it was found"),
+        (r"stoker metrics ants-7 --try 'train loss ([\d.]+)'", "try this pattern on its log"),
     ],
 )
 @run_argument()
-@click.option("--try", "pattern", metavar="PATTERN", help="Show what this pattern finds in what the run has printed.")
+@click.option("--try", "pattern", metavar="PATTERN", help="Show what this pattern finds in the run's output.")
 @json_option()
 def command(name: str, pattern: str | None, as_json: bool) -> None:
     """List the metrics of a run, or try a pattern on its log.
 
-    PATTERN is a regular expression; its first group, or the one called `value`, is the number, and one called `step` is
-    the step. Put what works into the job file, below `metrics`.
+    PATTERN is a regular expression; its first group, or the one named `value`, is the number, and a group named `step`
+    is the step. Add a pattern that works to the job file, below `metrics`.
     """
     run = Client.connect().run(name)
     if pattern is not None:
@@ -66,11 +66,11 @@ def command(name: str, pattern: str | None, as_json: bool) -> None:
         say(f"next: stoker metrics {run.name} --try 'loss: ([0-9.]+)'")
 
 
-def _try(run: Run, text: str, as_json: bool) -> None:
+def _try(run: RunHandle, text: str, as_json: bool) -> None:
     try:
         pattern = compiled(text)
     except ValueError as error:
-        raise BadInput(f"--try: found `{text}`: {error}", hint=r"such as --try 'train loss ([\d.]+)'") from None
+        raise BadInput(f"--try: found `{text}`: {error}", hint=r"for example --try 'train loss ([\d.]+)'") from None
     hits = list(_hits(run, pattern))
     if as_json:
         show_json({"hits": hits})
@@ -80,14 +80,14 @@ def _try(run: Run, text: str, as_json: bool) -> None:
         [str(hit.attempt), f"{hit.line:,}", words.number(hit.value), _step(hit.step), hit.text.strip()]
         for hit in hits[:_MOST_SHOWN]
     ]
-    for line in table(columns, rows, terminal.width(), paint_data) if rows else ["it finds nothing"]:
+    for line in table(columns, rows, terminal.width(), paint_data) if rows else ["no match"]:
         show(line)
     if len(hits) > _MOST_SHOWN:
         show(f"… and {len(hits) - _MOST_SHOWN:,} more")
 
 
-def _hits(run: Run, pattern: Pattern) -> Iterator[Hit]:
-    """In the first rank's output of every attempt, as the agent would read it."""
+def _hits(run: RunHandle, pattern: MetricPattern) -> Iterator[LineHit]:
+    """In the first rank's output of every attempt, parsed as the agent does."""
     for log in run.log_list():
         if log.rank:
             continue
@@ -96,7 +96,7 @@ def _hits(run: Run, pattern: Pattern) -> Iterator[Hit]:
             states = _REDRAWN.split(line.rstrip("\r\b "))
             shown = _ESCAPES.sub("", next((one for one in reversed(states) if one.strip()), ""))
             if match := pattern.find(shown):
-                yield Hit(log.attempt, number, match.value, match.step, shown)
+                yield LineHit(log.attempt, number, match.value, match.step, shown)
 
 
 def _step(step: float | None) -> str:

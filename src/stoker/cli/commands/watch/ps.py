@@ -1,4 +1,4 @@
-"""`stoker ps`: the runs at a glance."""
+"""`stoker ps`: lists runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from stoker.cli.command import Command, json_option
 from stoker.cli.view import terminal, words
 from stoker.cli.view.safetext import one_line
-from stoker.cli.view.tables import Cell, Column, table
+from stoker.cli.view.tables import Column, TableCell, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.cli.view.words import STYLES
 from stoker.client.api.client import Client
@@ -34,23 +34,23 @@ _COLUMNS = (
 @click.command(
     cls=Command,
     examples=[
-        ("stoker ps", "what is under way, and the last 20"),
-        ("stoker ps --experiment ants --state failed", "failed runs of one experiment"),
-        ("stoker ps -a --sizes", "what each run takes up"),
-        ("stoker ps -a --json", "everything, for a program"),
+        ("stoker ps", "list active runs, and the last 20 others"),
+        ("stoker ps --experiment ants --state failed", "list failed runs of one experiment"),
+        ("stoker ps -a --sizes", "list all runs with their sizes"),
+        ("stoker ps -a --json", "list all runs, for a program"),
     ],
 )
-@click.option("-a", "--all", "everything", is_flag=True, help="Every run there is.")
-@click.option("-n", "limit", type=click.IntRange(1), default=20, metavar="N", help="How many at most.  [default: 20]")
+@click.option("-a", "--all", "everything", is_flag=True, help="Show all runs.")
+@click.option("-n", "limit", type=click.IntRange(1), default=20, metavar="N", help="Show at most N runs [default: 20].")
 @click.option("--experiment", default="", metavar="NAME", help="Only runs of this job.")
-@click.option("--state", type=click.Choice(_STATES), metavar="STATE", help="Only these.")
-@click.option("--sizes", "weighed", is_flag=True, help="What each run takes up, in its store and on this computer.")
+@click.option("--state", type=click.Choice(_STATES), metavar="STATE", help="Only runs in this state.")
+@click.option("--sizes", "weighed", is_flag=True, help="Show the size of each run, in its store and on this computer.")
 @json_option()
 def command(everything: bool, limit: int, experiment: str, state: str | None, weighed: bool, as_json: bool) -> None:
-    """List runs: those under way first.
+    """List runs: active ones first.
 
-    Under way are runs that are queued, starting or running; they are all shown, then the newest of the others. STATE
-    is one of these, or succeeded, failed, cancelled, or active for all that are under way.
+    Active runs are queued, starting or running; all of them are shown, then the newest of the others. STATE is one of
+    these, or succeeded, failed, cancelled, or active for all active runs.
     """
     client = Client.connect()
     runs = _runs(client, _ALL if everything else limit, experiment, state or "")
@@ -60,18 +60,20 @@ def command(everything: bool, limit: int, experiment: str, state: str | None, we
         return
     if not runs:
         wanted = experiment or state
-        say("no such runs" if wanted else "no runs yet: `stoker init` writes a job file, `stoker run` runs it")
+        say(
+            "no run matches" if wanted else "no runs yet: write a job file with `stoker init`, run it with `stoker run`"
+        )
         return
     now = datetime.now(UTC)
     if sizes:
-        from stoker.cli.view.sizes import tell  # few ask for it
+        from stoker.cli.view.tables import tell  # rarely used
 
         tell(runs, sizes, now)
         return
     for line in table(_COLUMNS, [row(run, now) for run in runs], terminal.width(), paint_data):
         show(line)
     for run in runs:
-        if run.state in (RunState.STARTING, RunState.RUNNING) and run.reason and run.hint:  # somebody may have to act
+        if run.state in (RunState.STARTING, RunState.RUNNING) and run.reason and run.hint:  # the user may have to act
             say(f"{run.name}: {one_line(run.reason)}; {run.hint}")
 
 
@@ -88,29 +90,29 @@ def _active_first(runs: Sequence[Run]) -> list[Run]:
     return sorted(runs, key=lambda run: run.state.ended)  # stable: newest first within both
 
 
-def row(run: Run, now: datetime) -> list[Cell | str]:
+def row(run: Run, now: datetime) -> list[TableCell | str]:
     ended = run.ended_at or now
     took = words.duration((ended - run.started_at).total_seconds()) if run.started_at else ""
     code = "" if run.exit_code is None else str(run.exit_code)
     return [
         run.name,
-        Cell(f"{run.state}, node kept" if run.kept_until else str(run.state), STYLES[run.state]),
+        TableCell(f"{run.state}, node kept" if run.kept_until else str(run.state), STYLES[run.state]),
         words.age(run.submitted_at, now),
         took,
         run.job.on,
         last_metric(run),
-        Cell(code, "error" if run.state is RunState.FAILED else ""),
+        TableCell(code, "error" if run.state is RunState.FAILED else ""),
     ]
 
 
-# How far it is, and how it is set, not how good.
+# Progress and settings, not results.
 _NOT_TELLING = re.compile(
     r"(?i)progress|total_steps|total_epochs|(.*/)?(epoch|lr([-_].*)?|learning_rate|grad_norm|gnorm|momentum|weight_decay)"
 )
 
 
 def last_metric(run: Run) -> str:
-    """The one the job aims at, else the one that was reported last."""
+    """The metric that the job optimizes, else the one that was reported last."""
     target = run.job.stop_when
     telling = [one for one in run.metrics if not _NOT_TELLING.fullmatch(one)] or list(run.metrics)
     name = target.metric if target and target.metric in run.metrics else (telling[-1] if telling else "")

@@ -19,13 +19,12 @@ from stoker.cli.view.portrait import portrait
 from stoker.cli.view.safetext import one_line
 from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.client.api.client import Client
-from stoker.client.api.handle import Run
+from stoker.client.api.handle import RunHandle
 from stoker.client.api.metrics import Metrics
 from stoker.errors import Malformed, NotFound, StoreDenied, StoreUnavailable
 from stoker.model.job.fields import nearest
 from stoker.model.run.report import MetricSummary
-from stoker.model.run.run import Run as Facts
-from stoker.model.run.run import RunState
+from stoker.model.run.run import Run, RunState
 from stoker.model.snapshot import Entry
 from stoker.model.wire import from_plain
 
@@ -48,13 +47,12 @@ _PLOT_WIDTH = 100
 def command(name: str, metric: str | None, as_json: bool) -> None:
     """Show everything about a run.
 
-    Its state and the reason for it, what it ran with, its attempts, what happened when, its metrics and its outputs.
-    Without RUN: the newest.
+    Its state and the reason for it, its settings, attempts, events, metrics and outputs. Without RUN: the newest.
     """
     client = Client.connect()
     run, metric = _meant(client, name, metric)
     events, outputs, metrics = run.events(), [], None
-    # What is known without it is worth showing, and the events say so.
+    # The rest is worth showing without it, and the events say so.
     with suppress(StoreDenied, StoreUnavailable):
         with suppress(Malformed):
             outputs = output_entries(client, run)
@@ -77,7 +75,7 @@ def command(name: str, metric: str | None, as_json: bool) -> None:
         say(f"hint: {run.facts.hint}")
 
 
-def _meant(client: Client, name: str, metric: str | None) -> tuple[Run, str | None]:
+def _meant(client: Client, name: str, metric: str | None) -> tuple[RunHandle, str | None]:
     """`stoker show --plot ants-7` names a run, not a metric, unless the newest run has a metric of that name."""
     run = client.run(name)
     if name == NEWEST and metric and metric not in run.facts.metrics and metric not in run.metrics().names:
@@ -88,22 +86,22 @@ def _meant(client: Client, name: str, metric: str | None) -> tuple[Run, str | No
     return run, metric
 
 
-def resumed_by(client: Client, facts: Facts) -> list[str]:
-    """The names of runs that continue this one."""
+def resumed_by(client: Client, facts: Run) -> list[str]:
+    """The names of runs that resume this one."""
     if not facts.state.ended or facts.state is RunState.SUCCEEDED:
         return []
     runs = client.runs(limit=_MOST_LATER, experiment=facts.experiment)
     return [one.name for one in runs if one.resumes and one.start and one.start.run_id == facts.id]
 
 
-def output_entries(client: Client, run: Run) -> list[Entry]:
-    """The files, as far as the run has saved them."""
+def output_entries(client: Client, run: RunHandle) -> list[Entry]:
+    """The files that the run has saved so far."""
     told = client.connection.get(f"/v1/runs/{run.name}/outputs")
     return [from_plain(Entry, entry) for entry in told["entries"]]
 
 
 def so_far(metrics: Metrics) -> dict[str, MetricSummary]:
-    """The summary a run under way will have if it ends now."""
+    """The summary that an active run would have if it ended now."""
     found: dict[str, MetricSummary] = {}
     for name in metrics.names:
         points = [(step, value) for step, value in metrics.series(name) if value is not None]
@@ -122,20 +120,20 @@ def charts(metrics: Metrics, name: str, width: int) -> list[str]:
         )
     names = [name] if name else metrics.names[:_MOST_CHARTS]
     if not names:
-        return ["", "no metrics to draw yet"]
+        return ["", "no metrics to plot yet"]
     height = max(6, min(16, (shutil.get_terminal_size().lines - 4) // len(names) - 4))
     lines: list[str] = []
     for one in names:
         lines += ["", paint_data(one, "strong"), *plot(_series(metrics, one), width, height)]
     left = metrics.names[_MOST_CHARTS:] if not name else []
-    return lines + ([f"also: {', '.join(left)} (draw one with --plot NAME)"] if left else [])
+    return lines + ([f"also: {', '.join(left)} (plot one with --plot NAME)"] if left else [])
 
 
 def _series(metrics: Metrics, name: str) -> Sequence[tuple[float | None, float]]:
-    """Of the first rank that reports it: the others' curves would only blur it."""
+    """Of the first rank that reports it: the curves of the others would only blur it."""
     having = [point for point in metrics if name in point.values]
     rank = min(point.rank for point in having)
-    # The wire has no word for NaN: it comes as nothing.
+    # JSON has no NaN: it arrives as null.
     values: list[tuple[float | None, float | None]] = [
         (one.step, one.values[name]) for one in having if one.rank == rank
     ]
@@ -145,17 +143,17 @@ def _series(metrics: Metrics, name: str) -> Sequence[tuple[float | None, float]]
 @click.command(
     cls=Command,
     examples=[
-        ("stoker explain", "what became of the newest run"),
-        ("stoker explain ants-7", "of another"),
+        ("stoker explain", "explain the newest run"),
+        ("stoker explain ants-7", "explain another run"),
     ],
 )
 @run_argument()
 @json_option()
 def explain(name: str, as_json: bool) -> None:
-    """Tell what happened to a run and why, in sentences.
+    """Explain what happened to a run, and why.
 
-    When it started and where, what was taken away from it and with how much notice, what was safe by then and what had
-    to be done twice, what that cost; how it stands now, why, and what you can do about it. Without RUN: the newest.
+    When and where it started, its evictions with their notice, what was saved by then, which work was repeated and what
+    that cost; its current state, the reason, and what you can do about it. Without RUN: the newest.
     """
     now = datetime.now(UTC)
     sentences = Client.connect().run(name).explain(lambda at: words.clock(at, now))

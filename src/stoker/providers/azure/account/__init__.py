@@ -1,1 +1,1 @@
-"""Which Azure to use: logins, clients, and where the nodes of an account are."""
+"""Which Azure account to use: logins, clients, and the resource groups of its nodes."""

@@ -1,25 +1,29 @@
-"""The login to Azure and the official SDKs' clients, made at the first use, with errors in our words."""
+"""The login to Azure and the clients of the official SDKs, created at first use, with errors translated.
+
+A role assignment takes minutes to apply everywhere, so a login that was just given access may still be refused.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stoker.errors import NotSetUp
+from stoker.errors import NotAllowed, NotSetUp, ProviderUnavailable
 from stoker.providers.azure.account.account import PUBLIC_LOGIN, Account
 from stoker.providers.azure.refusals import translated
 from stoker.providers.azure.wire.replaying import ReplayCredential
 
-# The SDKs tell of every request and its headers.
+# The SDKs log every request with its headers.
 logging.getLogger("azure").setLevel(logging.WARNING)
 
-POLL_S = 5.0  # where Azure does not say when to ask again
+POLL_S = 5.0  # where Azure sends no Retry-After
 
 
 class Clients:
@@ -29,12 +33,12 @@ class Clients:
         self._account = account
 
     def log_in_again(self) -> None:
-        """The next question is asked with a new login, and with what its file says then."""
+        """The next request uses a new login and reads its file again."""
         for name in ("_credential", "_resources", "_deployments", "_compute", "_authorization"):
             self.__dict__.pop(name, None)
 
     def get(self, id: str, api: str) -> dict[str, Any] | None:
-        """A resource as it is on the wire; None where there is none."""
+        """A resource as Azure sends it; None where it does not exist."""
         with speaking(f"looking for {last_word(id)}"):
             try:
                 found: dict[str, Any] = self._resources.resources.get_by_id(id.lstrip("/"), api_version=api).as_dict()
@@ -43,15 +47,15 @@ class Clients:
             return found
 
     def put_by_id(self, id: str, api: str, body: Mapping[str, Any]) -> None:
-        """Returns when it is there."""
-        with speaking(f"making {last_word(id)}"):
+        """Returns when the resource exists."""
+        with speaking(f"creating {last_word(id)}"):
             asked = self._resources.resources.begin_create_or_update_by_id(
                 id.lstrip("/"), dict(body), api_version=api, polling_interval=POLL_S
             )
             asked.result()
 
     def delete_by_id(self, id: str, api: str) -> None:
-        """Returns when it is gone. Missing is fine."""
+        """Returns when the resource is deleted. A missing one is fine."""
         with speaking(f"deleting {last_word(id)}"), suppress(missing_error()):
             asked = self._resources.resources.begin_delete_by_id(
                 id.lstrip("/"), api_version=api, polling_interval=POLL_S
@@ -59,8 +63,8 @@ class Clients:
             asked.result()
 
     def me(self) -> str:
-        """The object id of whoever is logged in, as their token says."""
-        with speaking("looking who is logged in"):
+        """The object id of the current login, from its token."""
+        with speaking("checking who is logged in"):
             token = self._credential.get_token(f"{self._account.arm.rstrip('/')}/.default").token
         body = token.split(".")[1]
         return str(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))).get("oid", ""))
@@ -95,7 +99,7 @@ class Clients:
 
     @cached_property
     def _transport(self) -> Any:
-        from stoker.providers.azure.wire.transport import transport  # needs what the SDKs bring
+        from stoker.providers.azure.wire.transport import transport  # requires packages of the SDKs
 
         return transport(self._account)
 
@@ -107,7 +111,7 @@ class Clients:
         if account.replay:
             return ReplayCredential()
         verify = {"connection_verify": account.ca_file} if account.ca_file else {}
-        # An Azure of one's own is not among those that the public one vouches for.
+        # A private Azure is not among the authorities that the public one confirms.
         own = {"authority": account.login, "disable_instance_discovery": account.login != PUBLIC_LOGIN}
         if not account.secret_file:
             return DefaultAzureCredential(**own, **verify)
@@ -136,3 +140,27 @@ def missing_error() -> type[Exception]:
 
 def last_word(id: str) -> str:
     return id.rsplit("/", 1)[-1]
+
+
+PATIENCE_S = 300.0  # the longest that Azure documents
+
+
+class Spreading:
+    """At first, a refusal of a login with access counts as unavailable, so that the request is retried."""
+
+    def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
+        self._steady = steady
+        self._refused_at: float | None = None  # the first time since something was last allowed
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        try:
+            yield
+        except NotAllowed as error:
+            if self._refused_at is None:
+                self._refused_at = self._steady()
+            if self._steady() - self._refused_at >= PATIENCE_S:
+                raise
+            why = f"{error.message}; a new role assignment takes some minutes to apply"
+            raise ProviderUnavailable(why, hint=error.hint) from error
+        self._refused_at = None

@@ -1,100 +1,99 @@
-"""Where the nodes of an account are: each in a group of its own, or all of a login in one an administrator made."""
+"""In which resource groups the nodes of an account are: one per node or gang, or one that an administrator created."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
 
 from stoker.errors import Locked, NameTaken, NotAllowed
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account
-from stoker.providers.azure.cloud import Cloud, Group, Part, Vm
+from stoker.providers.azure.account.gangs import GangGroups
+from stoker.providers.azure.account.holdings import Holding, Holdings, by
+from stoker.providers.azure.cloud import AzureCloud, ResourceGroup, Vm
 from stoker.providers.azure.deployment.template import NETWORK, SSH_RULE, shared_network, ssh_rules
-from stoker.providers.azure.naming import Marks, Place
+from stoker.providers.azure.naming import Marks, NodePlace
 from stoker.providers.azure.refusals import TAKEN_HINT
 
-_SET = "virtualMachineScaleSets"
-# What may be left of a machine, and what holds it: Azure refuses to delete it until that is gone. An identity nobody
-# holds; it goes when the deletion of its machine has been accepted, which then needs none to remove itself.
-_HELD_BY = {
-    "networkInterfaces": "virtualMachines",
-    "publicIPAddresses": "networkInterfaces",
-    "disks": "virtualMachines",
-    "userAssignedIdentities": "",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """Everything of one machine, as far as Azure says now. `parts` is None where it was not asked for yet."""
-
-    place: Place
-    marks: Marks
-    vm: Vm | None
-    deleting: bool
-    parts: tuple[Part, ...] | None = None
+Joined = AbstractContextManager[NodePlace]
 
 
 class Ground(Protocol):
-    def place(self, key: str) -> Place:
-        """Where a node with this key is made."""
+    def place(self, key: str) -> NodePlace:
+        """Where a node with this key is created."""
+
+    def joined(self, gang: str, key: str, region: str, tags: Mapping[str, str]) -> Joined:
+        """Where a node of a gang is created, while that is under way: it reaches the others of the same gang."""
 
     def found(self) -> list[Holding]:
-        """Everything of this workspace that this login answers for."""
+        """Everything of this workspace that this login is responsible for."""
 
-    def prepare(self, place: Place, region: str, tags: Mapping[str, str], *, there: bool) -> None:
-        """Whatever has to be there before a machine can be. `there`: something is at this place already."""
+    def prepare(self, place: NodePlace, region: str, tags: Mapping[str, str], *, there: bool) -> None:
+        """Creates what a VM requires. `there`: something exists at this place already."""
 
     def stop(self, key: str) -> None:
-        """Begins, or goes on with, the removal of everything of this node. Twice or unknown is fine."""
+        """Starts or continues the removal of everything of this node. Calling it twice, or for an unknown key, is
+        fine."""
 
 
 class OwnGroups:
-    """One group for each node: deleting it leaves nothing. For somebody who is alone in a subscription."""
+    """One group per node, or per gang: deleting it leaves nothing. For a single user of a subscription."""
 
-    def __init__(self, cloud: Cloud, account: Account) -> None:
+    def __init__(self, cloud: AzureCloud, account: Account) -> None:
         self._cloud = cloud
         self._account = account
+        self._gangs = GangGroups(cloud, account)
 
-    def place(self, key: str) -> Place:
-        return Place(naming.group_name(self._account.workspace, key))
+    def place(self, key: str) -> NodePlace:
+        return NodePlace(naming.group_name(self._account.workspace, key))
 
     def found(self) -> list[Holding]:
-        vms = _by(self._cloud.vms(), lambda vm: vm.group)
-        return [
-            self._holding(group, marks, vms.get(group.name.lower()))
-            for group in self._cloud.groups()
-            if (marks := self._cloud.marks(group))
+        groups, vms = self._cloud.groups(), self._cloud.vms()
+        own = by(vms, lambda vm: vm.group)
+        alone = [
+            self._holding(group, marks, own.get(group.name.lower()))
+            for group in groups
+            if (marks := self._cloud.marks(group)) and not _of_gang(group)
         ]
+        return [*alone, *self._gangs.found(filter(_of_gang, groups), vms)]
 
-    def _holding(self, group: Group, marks: Marks, vm: Vm | None) -> Holding:
+    def joined(self, gang: str, key: str, region: str, tags: Mapping[str, str]) -> Joined:
+        return self._gangs.joined(gang, key, region, tags)
+
+    def _holding(self, group: ResourceGroup, marks: Marks, vm: Vm | None) -> Holding:
         of_set = (group.tags or {}).get(naming.FORM) == naming.SET
-        place = Place(group.name, set=of_set, instance=vm.name if vm else "")
+        place = NodePlace(group.name, set=of_set, instance=vm.name if vm else "")
         return Holding(place, marks, vm, group.deleting)
 
-    def prepare(self, place: Place, region: str, tags: Mapping[str, str], *, there: bool) -> None:
+    def prepare(self, place: NodePlace, region: str, tags: Mapping[str, str], *, there: bool) -> None:
+        if place.gang:
+            return
         if there and not self._is_ours(place, tags[naming.KEY]):
-            raise NameTaken(f"the group {place.group} is there, and is not Stoker's", hint=TAKEN_HINT)
+            raise NameTaken(f"the resource group {place.group} exists and was not created by Stoker", hint=TAKEN_HINT)
         self._cloud.make_group(place.group, region, tags)
 
     def stop(self, key: str) -> None:
-        """A group that is there under the node's name may have been given to a later one since."""
+        """The group of this node's name may belong to a later node by now."""
         groups, named = self._cloud.groups(), self.place(key)
-        mine = [Place(one.name) for one in groups if (marks := self._cloud.marks(one)) and marks.key == key]
+        if gangs := [one for one in groups if _of_gang(one)]:
+            self._gangs.stop(key, self._gangs.found(gangs, self._cloud.vms()))
+        alone = [one for one in groups if not _of_gang(one)]
+        mine = [NodePlace(one.name) for one in alone if (marks := self._cloud.marks(one)) and marks.key == key]
         listed = named.group in {group.name for group in groups}
         for place in mine or ([named] if not listed and self._is_ours(named, key) else []):
             self._delete(place)
 
-    def _is_ours(self, place: Place, key: str) -> bool:
-        """A list may leave out what is there; a name alone does not make it ours."""
+    def _is_ours(self, place: NodePlace, key: str) -> bool:
+        """A list may omit what exists, and a name alone does not make a group ours."""
         found = self._cloud.group(place.group)
         marks = self._cloud.marks(found) if found else None
         return marks is not None and marks.key == key
 
-    def _delete(self, place: Place) -> None:
-        """What somebody has locked cannot be deleted, but it need not cost what a machine costs."""
+    def _delete(self, place: NodePlace) -> None:
+        """A group with a lock cannot be deleted, but its VM can be deallocated, so it is no longer billed."""
         try:
             self._cloud.delete_group(place.group)
         except Locked:
@@ -105,12 +104,13 @@ class OwnGroups:
 
 
 class SharedGroup:
-    """All nodes of a login in the one group in which it has the role of a practitioner. Each thing of a node carries
-    the node's tags or name; the record of its deployment is there before anything else."""
+    """All nodes of a login are in the one group where it has the role of a practitioner, and in one network for each
+    region."""
 
-    def __init__(self, cloud: Cloud, account: Account) -> None:
+    def __init__(self, cloud: AzureCloud, account: Account) -> None:
         self._cloud = cloud
         self._account = account
+        self._holdings = Holdings(cloud, account.workspace)
 
     @cached_property
     def group(self) -> str:
@@ -118,33 +118,26 @@ class SharedGroup:
         if not found:
             workspace = self._account.workspace
             raise NotAllowed(
-                f"this login is not admitted to the workspace {workspace}: it has no group for its machines",
+                f"this login has no access to the workspace {workspace}: it has no resource group for its VMs",
                 hint="an administrator runs: stoker admin setup azure "
                 f"--workspace {workspace} --practitioner {self._cloud.me()}",
             )
         own = [name for name in found if name.lower().endswith(self._cloud.me().lower())]
-        return (own or found)[0]  # who is admitted both in person and with others works in person
+        return (own or found)[0]  # a login with both personal and group access uses its own group
 
-    def place(self, key: str) -> Place:
+    def place(self, key: str) -> NodePlace:
         return naming.shared_place(self.group, key)
 
-    def found(self) -> list[Holding]:
-        here = [vm for vm in self._cloud.vms() if vm.group == self.group.lower()]
-        vms = _by(here, lambda vm: (vm.set or vm.name).lower())
-        parts = self._cloud.parts(self.group)
-        known: dict[str, Marks] = {}
-        # What its own tags say of a machine or a set comes last: they tell who has it now. Those of an instance are the
-        # ones that its set had when it was made.
-        first = [one.tags for one in (*self._cloud.deployments(self.group), *parts) if not _is_set(one)]
-        last = [vm.tags for vm in here if not vm.set] + [one.tags for one in parts if _is_set(one)]
-        for tags in (*first, *last):
-            if marks := naming.marks(tags, self._account.workspace):
-                known[marks.machine] = marks
-        return [self._holding(self.place(machine), marks, vms, parts) for machine, marks in known.items()]
+    def joined(self, gang: str, key: str, region: str, tags: Mapping[str, str]) -> Joined:  # noqa: ARG002
+        """Everything in the group has the network of its region."""
+        return nullcontext(self.place(key))
 
-    def prepare(self, place: Place, region: str, tags: Mapping[str, str], *, there: bool) -> None:  # noqa: ARG002
-        """The group and its network are an administrator's, and always there. Whether its port for ssh is open, and for
-        whom, is this login's to say."""
+    def found(self) -> list[Holding]:
+        return self._holdings.found(self._cloud.vms(), self.group, naming.shared_place)
+
+    def prepare(self, place: NodePlace, region: str, tags: Mapping[str, str], *, there: bool) -> None:  # noqa: ARG002
+        """An administrator owns the group and its network, which always exist. This login decides whether the ssh port
+        is open, and for which addresses."""
         if self._account.subnet:
             return
         network = f"Microsoft.Network/networkSecurityGroups/{shared_network(region)}"
@@ -163,52 +156,15 @@ class SharedGroup:
         if not mine and key not in {one.marks.machine for one in found} and (there := self._cloud.machine(named)):
             place, part = there
             marks = naming.marks(part.tags, self._account.workspace)
-            if marks and marks.key == key:  # lists may leave out what is there
-                self._delete_machine(place)
+            if marks and marks.key == key:  # lists may omit what exists
+                self._holdings.delete_machine(place)
         for one in mine:
-            self._remove(one)
-
-    def _holding(self, place: Place, marks: Marks, vms: Mapping[str, Vm], parts: list[Part]) -> Holding:
-        vm = vms.get(place.name.lower())
-        own = tuple(one for one in parts if place.owns(one.name.split("/", 1)[0]))
-        sets = [one for one in own if _is_set(one)]
-        place = replace(place, set=bool(sets), instance=vm.name if vm else "")
-        going = sets[0].deleting if sets else vm is not None and vm.deleting
-        return Holding(place, marks, vm, going, own)
-
-    def _remove(self, one: Holding) -> None:
-        """One step towards nothing: whoever sees something left calls again."""
-        made = self._cloud.deployed(one.place)
-        running = made is not None and made.running
-        if running:
-            self._cloud.cancel(one.place)
-        left = [(part, part.kind.rsplit("/", 1)[1]) for part in one.parts or ()]
-        kinds = {kind for _, kind in left}
-        if one.vm or {"virtualMachines", _SET} & kinds:
-            if not one.deleting:
-                self._delete_machine(one.place)
-            kinds |= {"virtualMachines"}
-        for part in (part for part, kind in left if kind in _HELD_BY and _HELD_BY[kind] not in kinds):
-            self._cloud.delete_part(part)
-        if made and made.begun and not running:
-            self._cloud.delete_deployment(one.place)
-
-    def _delete_machine(self, place: Place) -> None:
-        try:
-            self._cloud.delete_machine(place)
-        except Locked:
-            self._cloud.switch_off(place)
-            raise
+            self._holdings.remove(one)
 
 
-def _is_set(part: Part) -> bool:
-    return part.kind.rsplit("/", 1)[-1] == _SET
+def _of_gang(group: ResourceGroup) -> bool:
+    return bool(group.tags.get(naming.GANG))
 
 
-def _by(vms: Iterable[Vm], name: Callable[[Vm], str]) -> dict[str, Vm]:
-    """Of two under a name, the one that stays: an instance may be restored while the one before it is deleted."""
-    return {name(vm): vm for vm in sorted(vms, key=lambda vm: not vm.deleting)}
-
-
-def ground(cloud: Cloud, account: Account) -> Ground:
+def ground(cloud: AzureCloud, account: Account) -> Ground:
     return SharedGroup(cloud, account) if account.practitioner else OwnGroups(cloud, account)

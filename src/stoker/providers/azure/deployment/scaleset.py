@@ -1,7 +1,7 @@
-"""A spot node as a scale set of one, which Azure restores after an eviction: its resources, and refusals of them. Pure.
+"""A spot node as a scale set of one, which Azure restores after an eviction: its resources and their refusals. Pure.
 
-Nobody on the machine needs the right to make anything for that: a script that takes the machine's identity cannot rent
-machines with it.
+No process on the VM needs the right to create anything for that: a script that obtains the VM's identity cannot create
+VMs with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stoker.errors import ProviderFailed
 
 SETS, IDENTITIES = "Microsoft.Compute/virtualMachineScaleSets", "Microsoft.ManagedIdentity/userAssignedIdentities"
 IDENTITY_API = "2023-01-31"
-_PREFIX = "node"  # Azure adds six characters for the name of the host
+_PREFIX = "node"  # Azure appends six characters to form the host name
 _LEAST_S = 300.0
 _OF_SETS = re.compile(r"scale ?sets?|orchestration|spot ?restore|user ?assigned|DisallowedByPolicy", re.IGNORECASE)
 
@@ -23,13 +23,13 @@ Json = dict[str, Any]
 
 
 def scale_set(name: str, profile: Mapping[str, Any], size: str, identity: str, restore_s: float) -> Json:
-    """`profile` is what the VM of a node would be; its disk, interface and address get names of Azure's making."""
+    """`profile` is that of a plain VM; Azure chooses the names of its disk, interface and address."""
     policy = {"enabled": True, "restoreTimeout": duration(restore_s)}
     return {
         "type": SETS,
         "name": name,
         "sku": {"name": size, "capacity": 1},
-        # Of this node alone. Instances of Flexible sets have no identity that goes with the machine.
+        # Of this node alone. Instances of Flexible sets do not support a system-assigned identity.
         "identity": {"type": "UserAssigned", "userAssignedIdentities": {identity: {}}},
         "properties": {
             "orchestrationMode": "Flexible",
@@ -48,9 +48,8 @@ def host(profile: Mapping[str, Any]) -> Json:
 
 
 def interface(name: str, properties: Mapping[str, Any], *, public: bool) -> Json:
-    """The `networkProfile` that makes an interface like this one. Without a public address an instance of a Flexible
-    set reaches nothing, unless its subnet has another way out. Nothing comes in by it unless a firewall's rule says
-    so."""
+    """The `networkProfile` that creates an interface like this one. Without a public address, an instance of a Flexible
+    set has no outbound access, unless its subnet provides it. Inbound traffic requires a firewall rule."""
     (address,) = properties["ipConfigurations"]
     own = {"name": f"{name}_ip", "sku": {"name": "Standard"}, "properties": {"deleteOption": "Delete"}}
     inner = {"subnet": address["properties"]["subnet"], "primary": True}
@@ -62,7 +61,7 @@ def interface(name: str, properties: Mapping[str, Any], *, public: bool) -> Json
         "ipConfigurations": [{"name": address["name"], "properties": inner}],
     }
     return {
-        "networkApiVersion": "2022-11-01",  # of the two that are documented, the newer
+        "networkApiVersion": "2022-11-01",  # the newer of the two documented versions
         "networkInterfaceConfigurations": [{"name": f"{name}_nic", "properties": card}],
     }
 
@@ -72,12 +71,12 @@ def identity(name: str) -> Json:
 
 
 def duration(seconds: float) -> str:
-    """In ISO 8601, in whole minutes; a restore that lasts minutes needs some."""
+    """In ISO 8601, rounded up to whole minutes, with a minimum because a restore itself takes minutes."""
     return f"PT{math.ceil(max(seconds, _LEAST_S) / 60)}M"
 
 
 def refuses_set(error: ProviderFailed | None) -> bool:
-    """Whether Azure refused the set itself, or its identity, where it might make a plain VM: not for want of machines,
-    money, quota or rights, which have errors of their own."""
-    # What was being done comes first, and names what a user named.
+    """Whether Azure refused the scale set itself, or its identity, where it might accept a plain VM. A lack of
+    capacity, budget, quota or rights has errors of its own."""
+    # The text before the colon names the action, and may contain names that a user chose.
     return type(error) is ProviderFailed and bool(_OF_SETS.search(error.message.partition(": ")[2]))

@@ -1,4 +1,4 @@
-"""Everything of one node as one deployment: one request makes it all, and making it again changes nothing. Pure."""
+"""Everything of one node as one deployment: one request creates it all, and repeating it changes nothing. Pure."""
 
 from __future__ import annotations
 
@@ -9,40 +9,43 @@ from typing import Any
 
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.deployment import images, scaleset
-from stoker.providers.azure.market.sizes import Size
-from stoker.providers.azure.naming import VM, Place
+from stoker.providers.azure.market.sizes import AzureSize
+from stoker.providers.azure.naming import VM, NodePlace
 
-# The first version of Compute that takes `Standard` as a security type; older ones refuse it unless the subscription
+# The first version of Compute that accepts `Standard` as a security type; older ones refuse it unless the subscription
 # has the feature UseStandardSecurityType.
 COMPUTE, NETWORK, ROLES = "2025-11-01", "2024-05-01", "2022-04-01"
 ADMIN = "stoker"
 SSH_RULE = "ssh"
+GANG = "gang"  # the name of what the nodes of a gang share
+PROXIMITY = "Microsoft.Compute/proximityPlacementGroups"
 _SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """The size and place that were chosen, and the most to pay for an hour of it where it is spot. `traits` is what is
-    known of the size: image, disk and network follow it."""
+class MachineChoice:
+    """The chosen size and place, and the maximum price per hour of a spot VM. `traits` is what is known of the size;
+    image, disk and network depend on it."""
 
     size: str
     region: str
     spot: bool = False
     max_price: Decimal | None = None
     zone: str = ""
-    restore_s: float = 0.0  # how long Azure tries to restore it after an eviction, where its place is a scale set
-    traits: Size = Size("", "", 0, 0.0, "", spot=True)
+    restore_s: float = 0.0  # how long Azure tries to restore it after an eviction, if it is a scale set
+    traits: AzureSize = AzureSize("", "", 0, 0.0, "", spot=True)
+    near: bool = False  # in the proximity placement group of its gang
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSite:
-    """What all parts of one node have to know: its account, its place, and the role of its own identity, which counts
-    at `role_scope` and nowhere else."""
+    """What all parts of one node need: the account, the place, and the role of the node's own identity, which applies
+    only at `role_scope`."""
 
     account: Account
-    place: Place
+    place: NodePlace
     role: str
     role_scope: str
 
@@ -60,18 +63,23 @@ class NodeSite:
 
     @property
     def node(self) -> str:
-        """The machine, or the scale set that makes it."""
+        """The VM, or the scale set that creates it."""
         return self.place.node_id(self.account.subscription)
 
     @property
     def identity(self) -> str:
-        """Of a node that is a scale set; other machines have one that goes with them."""
+        """Of a node that is a scale set; plain VMs have a system-assigned identity."""
         return self.place.inside(self.account.subscription, scaleset.IDENTITIES)
 
     @property
     def own_network(self) -> bool:
-        """Nodes of a shared group also share its network."""
+        """Nodes of a shared group, and of a gang, also share a network."""
         return not self.account.subnet and not self.place.shared
+
+    @property
+    def hostname(self) -> str:
+        """Unique among those that could resolve it."""
+        return self.name if self.place.shared else VM
 
     def network(self, kind: str) -> str:
         return self.place.inside(self.account.subscription, f"Microsoft.Network/{kind}")
@@ -79,6 +87,8 @@ class NodeSite:
     def subnet(self, region: str) -> str:
         if self.account.subnet:
             return self.account.subnet
+        if self.place.gang:
+            return f"{self.group}/providers/Microsoft.Network/virtualNetworks/{GANG}/subnets/nodes"
         if self.place.shared:
             return shared_subnet(self.group, region)
         return f"{self.network('virtualNetworks')}/subnets/default"
@@ -89,12 +99,12 @@ def shared_subnet(group: str, region: str) -> str:
 
 
 def shared_network(region: str) -> str:
-    """The name of the network and of the firewall that the nodes of a shared group have in a region."""
+    """The name of the network and the firewall that the nodes of a shared group use in a region."""
     return f"stoker-{region}"
 
 
-def deployment(site: NodeSite, machine: Machine, tags: Mapping[str, str], public_key: str) -> Json:
-    """The properties of the deployment. `customData` is a secure parameter: nobody reads it back from Azure."""
+def deployment(site: NodeSite, machine: MachineChoice, tags: Mapping[str, str], public_key: str) -> Json:
+    """The properties of the deployment. `customData` is a secure parameter: Azure never returns it."""
     if site.place.set:
         resources = [_set(site, machine, public_key), scaleset.identity(site.name)]
     else:
@@ -104,16 +114,16 @@ def deployment(site: NodeSite, machine: Machine, tags: Mapping[str, str], public
     for resource in resources:
         resource |= {"location": machine.region, "tags": dict(tags)}
     resources.append(_role(site))
-    template = {
-        "$schema": _SCHEMA,
-        "contentVersion": "1.0.0.0",
-        "parameters": {"customData": {"type": "securestring"}},
-        "resources": resources,
-    }
-    return {"mode": "Incremental", "template": template}
+    return template(resources, customData={"type": "securestring"})
 
 
-def _plain(site: NodeSite, machine: Machine, public_key: str) -> list[Json]:
+def template(resources: list[Json], **parameters: Json) -> Json:
+    """The properties of a deployment of these resources."""
+    whole = {"$schema": _SCHEMA, "contentVersion": "1.0.0.0", "parameters": parameters, "resources": resources}
+    return {"mode": "Incremental", "template": whole}
+
+
+def _plain(site: NodeSite, machine: MachineChoice, public_key: str) -> list[Json]:
     resources = [_vm(site, machine, public_key), _nic(site, machine)]
     if site.account.open_ssh:
         resources.append(_address(site, machine))
@@ -122,7 +132,7 @@ def _plain(site: NodeSite, machine: Machine, public_key: str) -> list[Json]:
     return resources
 
 
-def _set(site: NodeSite, machine: Machine, public_key: str) -> Json:
+def _set(site: NodeSite, machine: MachineChoice, public_key: str) -> Json:
     """Its instance has the disk, the interface and the address of a plain VM, and an identity that outlives it."""
     profile = _profile(site, machine, public_key)
     profile["osProfile"] = scaleset.host(profile["osProfile"])
@@ -137,26 +147,28 @@ def _set(site: NodeSite, machine: Machine, public_key: str) -> Json:
     return resource | {"zones": [machine.zone]} if machine.zone else resource
 
 
-def _vm(site: NodeSite, machine: Machine, public_key: str) -> Json:
+def _vm(site: NodeSite, machine: MachineChoice, public_key: str) -> Json:
     nic = site.network("networkInterfaces")
     properties = _profile(site, machine, public_key)
     properties["hardwareProfile"] = {"vmSize": machine.size}
     properties["networkProfile"] = {"networkInterfaces": [{"id": nic, "properties": {"deleteOption": "Delete"}}]}
-    if site.place.shared:  # Azure does not tag it: it is known by its name
+    if machine.near:
+        properties["proximityPlacementGroup"] = {"id": f"{site.group}/providers/{PROXIMITY}/{GANG}"}
+    if site.place.shared:  # Azure does not tag it: it is recognised by its name
         properties["storageProfile"]["osDisk"]["name"] = f"{site.name}_disk"
     resource: Json = {
         "type": "Microsoft.Compute/virtualMachines",
         "apiVersion": COMPUTE,
         "name": site.name,
-        "identity": {"type": "SystemAssigned"},  # of this machine alone: it goes with it, and no other has it
+        "identity": {"type": "SystemAssigned"},  # of this VM alone: deleted with it, and shared with no other
         "dependsOn": [nic],
         "properties": properties,
     }
     return resource | {"zones": [machine.zone]} if machine.zone else resource
 
 
-def _profile(site: NodeSite, machine: Machine, public_key: str) -> Json:
-    """What a machine is, whichever way it is made."""
+def _profile(site: NodeSite, machine: MachineChoice, public_key: str) -> Json:
+    """The profile of a VM, plain or in a scale set."""
     account = site.account
     disk: Json = {
         "createOption": "FromImage",
@@ -170,7 +182,7 @@ def _profile(site: NodeSite, machine: Machine, public_key: str) -> Json:
             "osDisk": disk,
         },
         "osProfile": {
-            "computerName": VM,
+            "computerName": site.hostname,
             "adminUsername": ADMIN,
             "customData": "[parameters('customData')]",
             "linuxConfiguration": {
@@ -178,14 +190,14 @@ def _profile(site: NodeSite, machine: Machine, public_key: str) -> Json:
                 "ssh": {"publicKeys": [{"path": f"/home/{ADMIN}/.ssh/authorized_keys", "keyData": public_key}]},
             },
         },
-        # This version turns Trusted Launch on by itself, and then drivers that are not signed do not load.
+        # This version enables Trusted Launch by default, and then unsigned drivers do not load.
         "securityProfile": {"securityType": "Standard"},
     }
     return properties | _spot(site, machine) if machine.spot else properties
 
 
-def _spot(site: NodeSite, machine: Machine) -> Json:
-    most = float(machine.max_price) if machine.max_price is not None else -1  # -1: up to the price on demand
+def _spot(site: NodeSite, machine: MachineChoice) -> Json:
+    most = float(machine.max_price) if machine.max_price is not None else -1  # -1: up to the on-demand price
     return {
         "priority": "Spot",
         "evictionPolicy": site.account.eviction,
@@ -193,7 +205,7 @@ def _spot(site: NodeSite, machine: Machine) -> Json:
     }
 
 
-def _nic(site: NodeSite, machine: Machine) -> Json:
+def _nic(site: NodeSite, machine: MachineChoice) -> Json:
     address: Json = {"subnet": {"id": site.subnet(machine.region)}, "privateIPAllocationMethod": "Dynamic"}
     needed = [site.network("virtualNetworks"), site.network("networkSecurityGroups")] if site.own_network else []
     if site.account.open_ssh:
@@ -209,7 +221,7 @@ def _nic(site: NodeSite, machine: Machine) -> Json:
 
 
 def _network(site: NodeSite) -> Json:
-    # Newer versions make subnets private by themselves, and then a node cannot reach its store.
+    # Newer versions make subnets private by default, and then a node cannot reach its store.
     subnet = {"name": "default", "properties": {"addressPrefix": "10.0.0.0/24", "defaultOutboundAccess": True}}
     return _network_resource(
         site, "virtualNetworks", {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}, "subnets": [subnet]}
@@ -217,12 +229,12 @@ def _network(site: NodeSite) -> Json:
 
 
 def _firewall(site: NodeSite) -> Json:
-    """Azure lets nothing in by itself."""
+    """By default, Azure blocks all inbound traffic."""
     return _network_resource(site, "networkSecurityGroups", {"securityRules": ssh_rules(site.account)})
 
 
 def ssh_rules(account: Account) -> list[Json]:
-    """One for ssh where somebody asked for it, from the addresses that they named; else none."""
+    """A rule for ssh from the configured addresses, where it is enabled; otherwise none."""
     if not account.open_ssh:
         return []
     ssh = {
@@ -238,7 +250,7 @@ def ssh_rules(account: Account) -> list[Json]:
     return [{"name": SSH_RULE, "properties": ssh}]
 
 
-def _address(site: NodeSite, machine: Machine) -> Json:
+def _address(site: NodeSite, machine: MachineChoice) -> Json:
     resource = _network_resource(site, "publicIPAddresses", {"publicIPAllocationMethod": "Static"})
     resource["sku"] = {"name": "Standard"}
     if machine.zone:
@@ -251,7 +263,7 @@ def _network_resource(site: NodeSite, kind: str, properties: Json) -> Json:
 
 
 def _role(site: NodeSite) -> Json:
-    """What the machine may do, to itself alone. It goes with what it counts for."""
+    """What the VM may do, to itself alone. Deleted together with its scope."""
     principal = (
         f"reference('{site.identity}', '{scaleset.IDENTITY_API}').principalId"
         if site.place.set
@@ -266,7 +278,7 @@ def _role(site: NodeSite) -> Json:
         "properties": {
             "roleDefinitionId": f"[{role}]",
             "principalId": f"[{principal}]",
-            # Without this Azure looks for the principal where it may not have arrived yet, and fails.
+            # Without this, Azure looks up the principal before it has replicated, and fails.
             "principalType": "ServicePrincipal",
         },
     }
@@ -283,7 +295,7 @@ _DRIVER = {
 
 
 def _drivers(site: NodeSite) -> Json:
-    """For an image that comes without them. The agent waits until they answer."""
+    """For an image without drivers. The agent waits until they answer."""
     kind = "Microsoft.Compute/virtualMachines/extensions"
     return {
         "type": kind,

@@ -1,4 +1,4 @@
-"""What Azure's sizes have of GPUs: their list counts a sixth of an A10 as one, and says neither maker nor model."""
+"""The GPUs of Azure's sizes: the list counts a sixth of an A10 as one, and names neither vendor nor model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-# A size's name says its GPU: `Standard_NC24ads_A100_v4`. Older ones do not.
+# A size's name contains its GPU: `Standard_NC24ads_A100_v4`. Older names do not.
 _NAMED = re.compile(r"_(A100|H100|H200|GB200|GB300|MI300X|RTXPRO6000BSE|A10|T4|L40S?|V620)(?:_|$)")
 _SERIES = {
     "NC": {"": "K80", "v2": "P100", "v3": "V100"},
@@ -15,20 +15,20 @@ _SERIES = {
 }
 _OLD = re.compile(r"Standard_(N[CDV])\d+\w*?(?:_(v\d))?$")
 _AMD = ("MI25", "MI300X", "V620")
-# vCPUs of the sizes that have less than one GPU: the A10 is sold in sixths, the others in eighths and quarters.
+# vCPUs of the sizes with less than one GPU: the A10 is sold in sixths, the others in eighths and quarters.
 _PARTS = {
     "A10": {6: Fraction(1, 6), 12: Fraction(1, 3), 18: Fraction(1, 2)},
     "MI25": {4: Fraction(1, 8), 8: Fraction(1, 4), 16: Fraction(1, 2)},
     "V620": {8: Fraction(1, 4), 16: Fraction(1, 2)},
 }
 _RETIRED = re.compile(r"Standard_(NC\d+r?s?(_v[23])?|ND\d+r?s?(_v2)?|NV\d+(as)?(_v[24])?|NV\d+s_v[23])(_Promo)?$")
-# The image for high-performance computing has a driver for these, and none that works for V100 and A10.
+# The HPC image has a driver for these, and none that works for V100 and A10.
 _IN_IMAGE = ("T4", "A100", "H100", "H200")
 
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """`share` is how much of a GPU each of them is."""
+    """`share` is the fraction of a physical GPU that each one is."""
 
     count: int = 0
     model: str = ""
@@ -48,7 +48,7 @@ class Gpus:
 
 
 def gpus_of(name: str, count: int, cpus: int) -> Gpus:
-    """From a size's name and what the list says of it."""
+    """From a size's name and its entry in the list."""
     if not count:
         return Gpus()
     model = model_of(name)
@@ -63,5 +63,5 @@ def model_of(name: str) -> str:
 
 
 def retired(name: str) -> bool:
-    """Azure has ended these families of GPU machines, and goes on listing some of them."""
+    """Azure has retired these families of GPU VMs, and still lists some of them."""
     return _RETIRED.match(name) is not None

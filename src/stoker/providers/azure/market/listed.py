@@ -1,17 +1,22 @@
-"""Offers before anything is set up: the common sizes at the list prices that come with the package, with their date."""
+"""Offers before an account is set up: common sizes at the list prices in the package, which are dated and never treated
+as current."""
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 from stoker.model.node.node import Need, Offer
 from stoker.providers.azure.account.account import Account
-from stoker.providers.azure.market import snapshot
 from stoker.providers.azure.market.gpus import gpus_of
 from stoker.providers.azure.market.listing import ADDRESS_PER_HOUR, Listing
-from stoker.providers.azure.market.sizes import Size, fits
+from stoker.providers.azure.market.sizes import AzureSize, fits
 
-# Name, vCPUs, memory in GB, GPUs: as Azure's pages of sizes have them.
+RENEW = "python -m stoker.providers.azure.market.refresh"
+# Name, vCPUs, memory in GB, GPUs: from Azure's documentation of sizes.
 _SIZES = (
     *(
         (f"Standard_D{cpus}{kind}_v5", cpus, 4 * cpus, 0)
@@ -40,10 +45,10 @@ _SIZES = (
 
 
 def listed(need: Need, why: str) -> list[Offer]:
-    """What fits, in the regions that have a price. `why` says why nothing of it can be started yet."""
+    """What fits, in the regions that have a price. `why` explains why none of it can be started yet."""
     found = []
-    for region in [need.region] if need.region else snapshot.regions():
-        prices = snapshot.listing(region)
+    for region in [need.region] if need.region else regions():
+        prices = listing(region)
         for size in sizes(region) if prices else ():
             if prices and fits(size, need) and (price := _per_hour(prices, size.name, spot=need.spot)) is not None:
                 full = _per_hour(prices, size.name, spot=False)
@@ -57,22 +62,55 @@ def listed(need: Need, why: str) -> list[Offer]:
                         on_demand_usd_per_hour=full,
                         priced_at=prices.as_of,
                         unready=why,
+                        renewed_by=RENEW,
                     )
                 )
     return found
 
 
-def sizes(region: str) -> list[Size]:
+def sizes(region: str) -> list[AzureSize]:
     return [
-        Size(name, "", cpus, float(memory), region, spot=True, gpus=gpus_of(name, gpus, cpus))
+        AzureSize(name, "", cpus, float(memory), region, spot=True, gpus=gpus_of(name, gpus, cpus))
         for name, cpus, memory, gpus in _SIZES
     ]
 
 
 def _per_hour(prices: Listing, size: str, *, spot: bool) -> Decimal | None:
-    """Of a node as most accounts have it: the machine, its disk, and its address where it has one."""
+    """Of a typical node: the VM, its disk, and its address where it has one."""
     usual, machine = Account(""), prices.machine(size, spot=spot)
     if machine is None:
         return None
     address = ADDRESS_PER_HOUR if usual.addressed(of_set=usual.restored(spot=spot)) else Decimal(0)
     return machine + (prices.disk_per_hour(usual.disk_gb) or Decimal(0)) + address
+
+
+FILE = Path(__file__).with_name("snapshot.json")
+
+
+def regions() -> list[str]:
+    return sorted(_told()["regions"])
+
+
+def listing(region: str) -> Listing | None:
+    """None for a region that it does not contain."""
+    told = _told()
+    if region not in told["regions"]:
+        return None
+    return Listing.from_plain({**told["regions"][region], "as_of": told["as_of"], "currency": told["currency"]})
+
+
+def disk_per_hour(size_gb: int) -> Decimal:
+    """Where the list has none: about the same in every region."""
+    known = listing("eastus")
+    price = known.disk_per_hour(size_gb) if known else None
+    return price or Decimal(0)
+
+
+def _told() -> dict[str, Any]:
+    return _read(FILE.stat().st_mtime_ns)  # a server that is up sees what was refreshed
+
+
+@lru_cache(maxsize=1)
+def _read(_changed_ns: int) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return told

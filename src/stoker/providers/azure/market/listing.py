@@ -1,4 +1,4 @@
-"""A region's prices, as the public price list says them or as they were written down. Pure: nothing is asked here."""
+"""The prices of a region, as the public price list or a file has them. Pure: it sends no request."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-LEAP = 100  # a price that has grown or shrunk so many times over is doubted until it is read once more
-MONTH_HOURS = 730  # by which disks are billed
-ADDRESS_PER_HOUR = Decimal("0.005")  # of a public address: the same in every region, in dollars
+LEAP = 100  # a price that changed by this factor is not trusted until it is read once more
+MONTH_HOURS = 730  # hours per month in the billing of disks
+ADDRESS_PER_HOUR = Decimal("0.005")  # of a public address, in dollars: the same in every region
 _HOLDS_GB = {"4": 32, "6": 64, "10": 128, "15": 256, "20": 512, "30": 1024, "40": 2048, "50": 4096}
-PREMIUM, STANDARD = "P", "E"  # how the tiers of Premium and Standard SSDs begin
+PREMIUM, STANDARD = "P", "E"  # prefixes of the tiers of Premium and Standard SSDs
 _DISKS = {"Premium SSD Managed Disks": PREMIUM, "Standard SSD Managed Disks": STANDARD}
-# Rows with the name of a size that are not the price of a Linux machine of that size.
+# Rows with the name of a size that are not the price of a Linux VM of that size.
 _OTHERS = (
     "Windows",
     " Win",
@@ -26,25 +26,25 @@ _OTHERS = (
     "Savings Plan",
     "Expired",
 )
-_SPOT = "spot "  # what the names of spot machines begin with
+_SPOT = "spot "  # prefix of the names of spot VMs
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """`machines` is by size in lower case, with `spot ` in front where it is spot: the price of an hour. `disks` is by
-    tier: the price of a month."""
+    """`machines` has the price per hour, by size in lower case, with the prefix `spot ` for spot VMs. `disks` has the
+    price per month, by tier."""
 
     as_of: datetime
     machines: Mapping[str, Decimal]
     disks: Mapping[str, Decimal] = field(default_factory=dict)
     currency: str = "USD"
-    doubted: Mapping[str, Decimal] = field(default_factory=dict)  # what was read and not believed
+    doubted: Mapping[str, Decimal] = field(default_factory=dict)  # prices that were read and not trusted
 
     def machine(self, size: str, *, spot: bool) -> Decimal | None:
         return self.machines.get(f"{_SPOT if spot else ''}{size.lower()}")
 
     def disk_per_hour(self, size_gb: int, kind: str = PREMIUM) -> Decimal | None:
-        """Of the smallest tier that holds as much."""
+        """Of the smallest tier with this capacity."""
         tiers = ((f"{kind}{number}", holds_gb) for number, holds_gb in _HOLDS_GB.items())
         tier = next((tier for tier, holds_gb in tiers if holds_gb >= size_gb and tier in self.disks), None)
         return self.disks[tier] / MONTH_HOURS if tier else None
@@ -61,13 +61,13 @@ class Listing:
 
     @classmethod
     def from_plain(cls, told: Mapping[str, Any]) -> Listing:
-        """Raises ValueError, KeyError or TypeError where it was not made by `plain`."""
+        """Raises ValueError, KeyError or TypeError where `told` was not written by `plain`."""
         numbers = {kind: _numbers(told.get(kind) or {}) for kind in ("machines", "disks", "doubted")}
         return cls(datetime.fromisoformat(told["as_of"]), currency=told.get("currency", "USD"), **numbers)
 
 
 def read(items: Iterable[Mapping[str, Any]], as_of: datetime, currency: str) -> Listing:
-    """From items of the list, as on the wire. What has no price, or none above zero, is left out."""
+    """From items of the price list as Azure sends them. Items without a price above zero are skipped."""
     machines: dict[str, Decimal] = {}
     disks: dict[str, Decimal] = {}
     for item in items:
@@ -75,7 +75,7 @@ def read(items: Iterable[Mapping[str, Any]], as_of: datetime, currency: str) -> 
         if price is None or item.get("currencyCode", currency) != currency:
             continue
         if unit == "1 Hour" and (name := _machine(item)):
-            # Two rows that nothing tells apart: the dearer one counts, so that nobody spends more than was said.
+            # Two rows that nothing tells apart: the higher price counts, so that nobody spends more than shown.
             machines[name] = max(price, machines.get(name, price))
         elif unit == "1/Month" and (tier := _disk(item)):
             disks[tier] = price
@@ -83,8 +83,8 @@ def read(items: Iterable[Mapping[str, Any]], as_of: datetime, currency: str) -> 
 
 
 def believed(before: Listing | None, fresh: Listing) -> Listing:
-    """The fresh one, but for prices that have leapt: of those the dearer counts, until the same is read again. Nobody
-    stops a run for a slip of the pen, or spends more than he wants because of one."""
+    """The fresh listing, except for prices that changed by more than `LEAP`: of those the higher one counts until the
+    same is read again. So an error in the list neither stops a run nor lets it overspend."""
     if before is None or before.currency != fresh.currency:
         return fresh
     leapt = {
@@ -101,12 +101,12 @@ def _leaps(old: Decimal, new: Decimal) -> bool:
 
 
 def _confirms(doubted: Decimal | None, price: Decimal) -> bool:
-    """About what was doubted before: spot prices do not stand still."""
+    """About the same as the price that was not trusted: spot prices change all the time."""
     return doubted is not None and doubted / 2 <= price <= doubted * 2
 
 
 def _machine(item: Mapping[str, Any]) -> str:
-    """The name of what the row is the price of; empty where it is not a Linux machine, paid by the hour."""
+    """The name of what the row prices; empty where it is not a Linux VM billed by the hour."""
     meter, size = str(item.get("meterName", "")), str(item.get("armSkuName", "")).lower()
     if item.get("serviceName", "Virtual Machines") != "Virtual Machines" or not size:
         return ""
@@ -137,4 +137,4 @@ def _numbers(told: Mapping[str, str]) -> dict[str, Decimal]:
     try:
         return {name: Decimal(price) for name, price in told.items()}
     except (InvalidOperation, AttributeError) as error:
-        raise ValueError(f"not a list of prices: {error}") from error
+        raise ValueError(f"not a price list: {error}") from error

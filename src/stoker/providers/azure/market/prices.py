@@ -1,6 +1,6 @@
-"""What an hour costs, from Azure's public price list: asked once in an hour for each region, and kept on disk.
+"""Prices per hour from Azure's public price list: requested once an hour per region, and cached on disk.
 
-Where the list cannot be had, it is as it was last time, or as it is in the snapshot that comes with the package.
+If the list is unavailable, the last one counts, or else the snapshot in the package.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from stoker.errors import BadInput, ProviderFailed
+from stoker.files.whole import write_whole
 from stoker.providers.azure.account.account import PUBLIC_PRICES, Account
-from stoker.providers.azure.market import snapshot
+from stoker.providers.azure.market import listed
 from stoker.providers.azure.market.listing import ADDRESS_PER_HOUR, PREMIUM, Listing, believed, read
-from stoker.providers.azure.wire.recording import Recorder
-from stoker.providers.azure.wire.replaying import Replay
+from stoker.providers.azure.wire.recording import TrafficRecorder
+from stoker.providers.azure.wire.replaying import TrafficReplay
 
 if TYPE_CHECKING:
     import ssl
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEEP_S = 3600.0
-AGAIN_S = 300.0  # before a list that could not be had, or is doubted, is asked for again
+AGAIN_S = 300.0  # before a list that was unavailable, or is not trusted, is requested again
 _TIMEOUT_S = 30.0
 _MOST_PAGES = 200
 _WANTED = (
@@ -42,8 +43,8 @@ _WANTED = (
 
 
 class PriceList:
-    """`folder` is where lists are kept between two servers; None: nowhere. `now` is the time of day, `steady` the clock
-    that cannot be set."""
+    """`folder` is where lists are cached across restarts; None: nowhere. `now` is the wall clock, `steady` the
+    monotonic one."""
 
     def __init__(
         self,
@@ -59,17 +60,17 @@ class PriceList:
         self._folder = folder
         self._now = now
         self._steady = steady
-        self.wire: Recorder | Replay | None = None
+        self.wire: TrafficRecorder | TrafficReplay | None = None
         self._known: dict[tuple[str, str], tuple[float, Listing]] = {}  # by region and currency: when to ask again
 
     def per_hour(self, region: str, size: str, *, spot: bool, currency: str = "USD") -> Decimal | None:
-        """Of the machine alone. None where the list has no such price. Raises ProviderFailed where there is no list."""
+        """Of the VM alone. None where the list has no such price. Raises ProviderFailed where there is no list."""
         return self.listing(region, currency).machine(size, spot=spot)
 
     def beside_per_hour(self, region: str, disk_gb: int, *, address: bool, kind: str = PREMIUM) -> Decimal:
-        """What a node costs besides its machine, also while that is switched off: its disk and its address."""
+        """What a node costs besides its VM, also while that is deallocated: its disk and its address."""
         listing = self.listing(region)
-        disk = listing.disk_per_hour(disk_gb, kind) or snapshot.disk_per_hour(disk_gb)
+        disk = listing.disk_per_hour(disk_gb, kind) or listed.disk_per_hour(disk_gb)
         return disk + (ADDRESS_PER_HOUR if address else 0)
 
     def as_of(self, region: str) -> datetime:
@@ -84,11 +85,11 @@ class PriceList:
         return known
 
     def asked(self, region: str, currency: str = "USD") -> Listing:
-        """As the list is now, past everything that is kept. Raises ProviderFailed where it cannot be had."""
+        """The list as it is now, bypassing all caches. Raises ProviderFailed where it is unavailable."""
         return read(self._items(region, currency), self._now(), currency)
 
     def _renewed(self, region: str, currency: str, before: Listing | None) -> tuple[Listing, float]:
-        """The list as it is now or as it last was, and how long that will do."""
+        """The current or last known list, and how long it stays valid."""
         before = before or self._kept(region, currency)
         age_s = (self._now() - before.as_of).total_seconds() if before else KEEP_S
         if before and 0 <= age_s < KEEP_S and not before.doubted:
@@ -99,29 +100,29 @@ class PriceList:
             old = before or self._snapshot(region, currency)
             if old is None:
                 raise
-            log.warning("prices of %s are of %s: %s", region, old.as_of.date(), error.message)
+            log.warning("using prices of %s from %s: %s", region, old.as_of.date(), error.message)
             return old, AGAIN_S
         listing = believed(before or self._snapshot(region, currency), fresh)
         for name, price in listing.doubted.items():
-            log.warning("the price of %s in %s is said to be %s: doubted", name, region, price)
+            log.warning("ignoring an implausible price of %s in %s: %s", name, region, price)
         self._keep(region, listing)
         return listing, AGAIN_S if listing.doubted else KEEP_S
 
     @cached_property
     def _trust(self) -> ssl.SSLContext | None:
-        """Made once: reading what this computer trusts takes longer than a request. None: nothing is encrypted."""
+        """Created once: loading the trusted certificates takes longer than a request. None: no TLS."""
         import ssl  # here, because most servers never ask for a price
 
         return ssl.create_default_context(cafile=self._ca_file or None) if self._url.startswith("https") else None
 
     def _snapshot(self, region: str, currency: str) -> Listing | None:
-        """It holds the public cloud's prices, and no other's."""
-        return snapshot.listing(region) if self._url == PUBLIC_PRICES and currency == "USD" else None
+        """It contains the public cloud's prices only."""
+        return listed.listing(region) if self._url == PUBLIC_PRICES and currency == "USD" else None
 
     def _kept(self, region: str, currency: str) -> Listing | None:
         if self._folder is None:
             return None
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # none there, or one that is not ours
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # missing, or not written by us
             return Listing.from_plain(json.loads(self._file(region, currency).read_text(encoding="utf-8")))
         return None
 
@@ -129,11 +130,9 @@ class PriceList:
         if self._folder is None or not listing.machines:
             return
         file = self._file(region, listing.currency)
-        with suppress(OSError):  # a disk that is full costs a request the next time
+        with suppress(OSError):  # on a full disk, the list is requested again next time
             file.parent.mkdir(parents=True, exist_ok=True)
-            part = file.with_suffix(".part")
-            part.write_text(json.dumps(listing.plain), encoding="utf-8")
-            part.replace(file)
+            write_whole(file, json.dumps(listing.plain))
 
     def _file(self, region: str, currency: str) -> Path:
         whose = hashlib.sha256(self._url.encode()).hexdigest()[:8]
@@ -152,10 +151,10 @@ class PriceList:
                     break
 
     def _get(self, url: str, currency: str) -> dict[str, Any]:
-        if isinstance(self.wire, Replay):
+        if isinstance(self.wire, TrafficReplay):
             told = self.wire.answer("GET", url)["answer"]
             return told if isinstance(told, dict) else {}
-        import urllib.request  # here, with the next, for the same reason
+        import urllib.request  # here, with the next one, for the same reason
         from urllib.error import HTTPError
 
         try:
@@ -174,16 +173,16 @@ class PriceList:
 
 
 def account_prices(account: Account, folder: Path | None) -> PriceList:
-    """Those that an account's machines cost; of a recording those that are in it."""
+    """The prices of an account's VMs; for a recording, those in it."""
     if account.replay:
         prices = PriceList(account.prices)
-        prices.wire = Replay(Path(account.replay))
+        prices.wire = TrafficReplay(Path(account.replay))
         return prices
-    recorder = Recorder(account)
-    prices = PriceList(account.prices, account.ca_file, None if recorder.on else folder)  # a recording has all of it
+    recorder = TrafficRecorder(account)
+    prices = PriceList(account.prices, account.ca_file, None if recorder.on else folder)  # a recording must contain all
     prices.wire = recorder
     return prices
 
 
 def _not_to_be_had(error: Exception) -> ProviderFailed:
-    return ProviderFailed(f"the price list cannot be had: {error}", hint="look at the network")
+    return ProviderFailed(f"the price list is unavailable: {error}", hint="check the network connection")

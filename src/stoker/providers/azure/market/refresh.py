@@ -1,4 +1,4 @@
-"""Writes the snapshot of prices anew, from the list:
+"""Rewrites the price snapshot from the public list:
 
 python -m stoker.providers.azure.market.refresh [--url URL] [--ca-file FILE] [--out FILE] [REGION …]
 """
@@ -12,32 +12,31 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from stoker.errors import ProviderFailed
+from stoker.files.whole import write_whole
 from stoker.providers.azure.account.account import PUBLIC_PRICES
-from stoker.providers.azure.market import snapshot
+from stoker.providers.azure.market import listed
 from stoker.providers.azure.market.prices import PriceList
 
 _HOW = "read from the price list by `python -m stoker.providers.azure.market.refresh`"
 
 
 def refresh(regions: Sequence[str], prices: PriceList, out: Path) -> int:
-    """How many prices were written. Raises ProviderFailed, and then leaves the file as it was."""
+    """Returns the number of prices written. Raises ProviderFailed, and then leaves the file unchanged."""
     found = {region: prices.asked(region) for region in regions}
     if empty := [region for region, listing in found.items() if not listing.machines]:
-        raise ProviderFailed(f"the price list has no machines in {', '.join(empty)}", hint="look at the region's name")
+        raise ProviderFailed(f"the price list has no VMs in {', '.join(empty)}", hint="check the name of the region")
     told = {
         "as_of": datetime.now(UTC).replace(microsecond=0).isoformat(),
         "how": _HOW,
         "currency": "USD",
         "regions": {name: {kind: one.plain[kind] for kind in ("machines", "disks")} for name, one in found.items()},
     }
-    part = out.with_suffix(".part")
-    part.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    part.replace(out)
+    write_whole(out, json.dumps(told, indent=1) + "\n")
     return sum(len(listing.machines) for listing in found.values())
 
 
 def main(arguments: Sequence[str]) -> int:
-    options = {"--url": PUBLIC_PRICES, "--ca-file": "", "--out": str(snapshot.FILE)}
+    options = {"--url": PUBLIC_PRICES, "--ca-file": "", "--out": str(listed.FILE)}
     regions: list[str] = []
     words = iter(arguments)
     for word in words:
@@ -45,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
             options[word] = next(words, "")
         else:
             regions.append(word)
-    regions = regions or snapshot.regions()
+    regions = regions or listed.regions()
     try:
         count = refresh(regions, PriceList(options["--url"], options["--ca-file"]), Path(options["--out"]))
     except ProviderFailed as error:

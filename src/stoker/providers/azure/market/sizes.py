@@ -1,4 +1,4 @@
-"""Which sizes fit a need: the list that Azure gives, read once. Pure."""
+"""Which sizes fit a need: Azure's list, read once. Pure."""
 
 from __future__ import annotations
 
@@ -10,47 +10,48 @@ from stoker.errors import JobInvalid, Problem
 from stoker.model.node.node import Need
 from stoker.providers.azure.market.gpus import Gpus, gpus_of, retired
 
+SPOT_CORES, CORES = "lowPriorityCores", "cores"  # quotas of a region, besides those of each family of sizes
 _NOT_CONFIDENTIAL = (
-    "a size that is not confidential: Azure boots those only from images and disks made for them, which nodes "
-    "do not have"
+    "a size that is not confidential: Azure boots confidential sizes only from special images and disks, which "
+    "Stoker does not support"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """A size as this subscription can have it in a region. Image and disk have to follow `architecture`,
-    `generation_2` and `premium`."""
+class AzureSize:
+    """A size that this subscription can use in a region. Image and disk must match `architecture`, `generation_2` and
+    `premium`."""
 
     name: str
     family: str
-    cpus: int  # that can be used: some sizes have fewer than they are named after
+    cpus: int  # that are usable: some sizes have fewer than their name suggests
     memory_gb: float
     region: str
-    spot: bool  # is offered as Spot
+    spot: bool  # available as Spot
     gpus: Gpus = Gpus()
-    zones: tuple[str, ...] = ()  # in which this subscription can have it
+    zones: tuple[str, ...] = ()  # available to this subscription
     architecture: str = "x64"
-    generation_2: bool = True  # can boot images of Hyper-V generation 2
-    premium: bool = True  # takes Premium SSDs
+    generation_2: bool = True  # supports images of Hyper-V generation 2
+    premium: bool = True  # supports Premium SSDs
     confidential: bool = False
     accelerated: bool = False  # networking
 
     @property
     def ordinary(self) -> bool:
-        """It runs what every other machine runs: programs for x64, from the usual image and disk."""
+        """It runs common software: x64 programs, from the usual image and disk."""
         return self.architecture == "x64" and self.generation_2 and self.premium and not self.confidential
 
 
-def read_sizes(skus: Iterable[Mapping[str, Any]], region: str) -> list[Size]:
-    """Of a region's resource SKUs, as on the wire, the machines this subscription may have there."""
+def read_sizes(skus: Iterable[Mapping[str, Any]], region: str) -> list[AzureSize]:
+    """From the resource SKUs of a region as Azure sends them: the VMs that this subscription may use there."""
     machines = (sku for sku in skus if sku.get("resourceType") == "virtualMachines")
     return [_read(sku, region) for sku in machines if not _withheld(sku, region) and not retired(sku["name"])]
 
 
-def _read(sku: Mapping[str, Any], region: str) -> Size:
+def _read(sku: Mapping[str, Any], region: str) -> AzureSize:
     has = {one["name"]: one["value"] for one in sku.get("capabilities") or ()}
     cpus = int(float(has.get("vCPUs", 0)))
-    return Size(
+    return AzureSize(
         name=sku["name"],
         family=sku.get("family", ""),
         cpus=int(float(has.get("vCPUsAvailable") or cpus)),
@@ -67,9 +68,9 @@ def _read(sku: Mapping[str, Any], region: str) -> Size:
     )
 
 
-def fits(size: Size, need: Need) -> bool:
-    """A size that is named is what is wanted, whatever it is. Of the others only those that surely run a training.
-    Raises JobInvalid where the one that is named can run none."""
+def fits(size: AzureSize, need: Need) -> bool:
+    """A size that the job names always fits. Of the others, only those that certainly run a training script. Raises
+    JobInvalid where the named one cannot."""
     named = bool(need.size) and size.name.lower() == need.size.lower()
     if named and size.confidential:
         raise JobInvalid([Problem("size", f"`{size.name}`", _NOT_CONFIDENTIAL)])
@@ -81,8 +82,8 @@ def fits(size: Size, need: Need) -> bool:
 
 
 def _gpus_fit(gpus: Gpus, need: Need) -> bool:
-    """A GPU is a whole one of NVIDIA's unless another model is named. A machine with GPUs that nobody asked for is
-    never the cheapest way to have processors."""
+    """A GPU means a whole NVIDIA GPU unless the job names another model. A VM with unrequested GPUs is never the
+    cheapest way to get CPUs."""
     if not need.gpus:
         return not gpus.count
     named = bool(need.gpu) and gpus.model.lower() == need.gpu.lower()
@@ -90,7 +91,7 @@ def _gpus_fit(gpus: Gpus, need: Need) -> bool:
 
 
 def _withheld(sku: Mapping[str, Any], region: str) -> bool:
-    """A restriction of zones alone leaves the region itself open, and machines are asked for without a zone."""
+    """A restriction of zones alone leaves the region open, because VMs are requested without a zone."""
     restrictions = sku.get("restrictions") or ()
     return any(one.get("type") == "Location" and _means(one, region) for one in restrictions)
 
@@ -101,7 +102,7 @@ def _zones(sku: Mapping[str, Any], region: str) -> tuple[str, ...]:
 
 
 def _closed(sku: Mapping[str, Any], region: str) -> set[str]:
-    """Zones that are withheld from this subscription."""
+    """Zones that are unavailable to this subscription."""
     found = [one for one in sku.get("restrictions") or () if one.get("type") == "Zone" and _means(one, region)]
     return {zone for one in found for zone in (one.get("restrictionInfo") or {}).get("zones") or ()}
 

@@ -1,4 +1,4 @@
-"""What the agent needs to know of a machine of Azure, shipped with it: nothing but the standard library."""
+"""What the agent needs to know about Azure VMs, shipped with it: nothing but the standard library."""
 
 from __future__ import annotations
 

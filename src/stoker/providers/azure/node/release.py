@@ -1,4 +1,4 @@
-"""How a machine removes itself: it asks for a token in its own name, and deletes what it is part of."""
+"""How a VM removes itself: it requests a token for its own identity and deletes itself or its group."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from urllib.parse import urlsplit
 MACHINE = "{machine}"
 TIMEOUT_S = 30.0
 LONGEST_PAUSE_S = 60.0
-WATCH_S = 10.0  # between looks at a deletion
+WATCH_S = 10.0  # between polls of a deletion
 _GONE = 404
 _REFUSED = (401, 403)
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """`url` is the resource to delete, `token_url` answers with a token that may do it. Where that is refused,
-    `instead_url` switches the machine off for good: then it costs little more than its disk. `MACHINE` in it is the
-    machine's own id, which it is told where it gets its token."""
+    """`url` is the resource to delete, `token_url` returns a token that may do it. Where that is refused, `instead_url`
+    deallocates the VM, so that little more than its disk is billed. `MACHINE` in it stands for the VM's own id, which
+    the metadata service returns."""
 
     url: str
     token_url: str
@@ -34,15 +34,15 @@ class Release:
     ca_file: str = ""
 
     def carry_out(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Returns when the deletion has come to its end, which this machine hardly sees: one that is taken on may still
-        fail, and then it is asked for again. Until then nothing else matters, since the machine costs."""
+        """Returns when the deletion has finished, which this VM rarely sees. An accepted deletion may still fail, and
+        is then requested again. Nothing else matters until then, since the VM is billed."""
         pause_s = 1.0
         while True:
             try:
                 token = self._token()
                 return self._watch(self._remove(token), token, sleep)
             except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException) as error:
-                print(f"could not remove this machine: {error}", file=sys.stderr, flush=True)  # noqa: T201  # its journal
+                print(f"could not remove this VM: {error}", file=sys.stderr, flush=True)  # noqa: T201  # its journal
             sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
@@ -51,7 +51,7 @@ class Release:
             return str(json.load(answer)["access_token"])
 
     def _remove(self, token: str) -> str:
-        """Where to ask how it goes; empty: nobody says."""
+        """The URL to poll; empty where Azure gives none."""
         try:
             return self._ask("DELETE", self.url, token)[1]
         except urllib.error.HTTPError as error:
@@ -63,7 +63,7 @@ class Release:
             return self._ask("POST", self.instead_url.replace(MACHINE, self._own_id()), token)[1]
 
     def _watch(self, operation: str, token: str, sleep: Callable[[float], None]) -> None:
-        """Raises HTTPError where what was taken on has failed."""
+        """Raises HTTPError where the accepted deletion has failed."""
         going = bool(operation)
         while going:
             sleep(WATCH_S)
@@ -71,7 +71,7 @@ class Release:
             going = status == http.client.ACCEPTED
 
     def _own_id(self) -> str:
-        """Of a machine that was not known by its id before Azure made it; empty where nobody asks."""
+        """Of a VM whose id was unknown before Azure created it; empty where it is not needed."""
         if MACHINE not in self.instead_url:
             return ""
         parts = urlsplit(self.token_url)
@@ -80,12 +80,12 @@ class Release:
             return str(answer.read(1000).decode())
 
     def _metadata(self, url: str) -> Any:
-        """No proxy: the address is the machine's own."""
+        """No proxy: the address is link-local."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         return opener.open(urllib.request.Request(url, headers={"Metadata": "true"}), timeout=TIMEOUT_S)
 
     def _ask(self, method: str, url: str, token: str) -> tuple[int, str]:
-        """The status, and where to ask how it goes."""
+        """The status, and the URL to poll."""
         headers = {"Authorization": f"Bearer {token}"}
         request = urllib.request.Request(url, b"" if method == "POST" else None, headers, method=method)
         context = ssl.create_default_context(cafile=self.ca_file or None)

@@ -1,4 +1,4 @@
-"""Notices that the cloud gives the machine itself, at the address where machines ask about themselves."""
+"""Eviction and maintenance notices from Azure's metadata service, which each VM asks about itself."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from urllib.parse import urlsplit
 from stoker.model.node.orders import Notice
 
 EVERY_S = 1.0
-FIRST_S = 150.0  # the first request switches the service on, and its answer may take two minutes
+FIRST_S = 150.0  # the first request enables the service, and its response may take two minutes
 TIMEOUT_S = 5.0
-SHORTEST = timedelta(seconds=30)  # of a Preempt that does not say when
+SHORTEST = timedelta(seconds=30)  # of a Preempt event without a time
 
-# These take the machine, or what runs on it, away. A Freeze ends by itself, and is no reason to stop.
-RETURNING = ("Reboot", "Redeploy")  # after these it is there again, with its disk
+# These events remove the VM or stop what runs on it. A Freeze ends by itself, and is no reason to stop.
+RETURNING = ("Reboot", "Redeploy")  # afterwards the VM is back, with its disk
 ENDING = ("Preempt", "Terminate", *RETURNING)
 
 
 class ScheduledEvents:
-    """A thread that asks every second. An answer that does not come, or makes no sense, changes nothing."""
+    """A thread that polls every second. A response that is missing or invalid changes nothing."""
 
     def __init__(self, url: str, tell: Callable[[Notice | None], None], say: Callable[[str, str], None]) -> None:
         self._url = url
@@ -34,8 +34,8 @@ class ScheduledEvents:
         self._say = say
         self._done = threading.Event()
         self._frozen: set[str] = set()
-        self._name = ""  # of this machine, once it has been told
-        self._known: dict[str, Notice] = {}  # by event id: the same event is one notice however often it is heard of
+        self._name = ""  # of this VM, once known
+        self._known: dict[str, Notice] = {}  # by event id: an event is one notice, however often it is reported
         self._thread = threading.Thread(target=self._run, name="scheduled events", daemon=True)
 
     def start(self) -> None:
@@ -45,7 +45,7 @@ class ScheduledEvents:
         self._done.set()
 
     def approve(self) -> None:
-        """Whatever was saved is safe: a restart need not wait for the end of its notice. Refused is as good."""
+        """The checkpoint is saved, so a restart need not wait for the end of its notice. A refusal is harmless."""
         starts = [{"EventId": id} for id, notice in self._known.items() if notice.returns]
         body = json.dumps({"StartRequests": starts}).encode()
         request = urllib.request.Request(self._url, body, {"Metadata": "true", "Content-Type": "application/json"})
@@ -66,8 +66,8 @@ class ScheduledEvents:
             return list(json.load(answer)["Events"])
 
     def _is_mine(self, event: dict[str, Any]) -> bool:
-        """Machines may be told of what happens to their neighbours. Where it is not said whose it is, or who this is,
-        it is heeded: a stop that was not needed costs less than an eviction that was missed."""
+        """Azure may report events of other VMs too. An event without a name, or before this VM knows its own, counts:
+        an unneeded stop costs less than a missed eviction."""
         meant = [str(one).lower() for one in event.get("Resources") or ()]
         if meant and not self._name:
             with suppress(OSError, http.client.HTTPException):
@@ -80,7 +80,7 @@ class ScheduledEvents:
         for event in events:
             if event["EventType"] == "Freeze" and event["EventId"] not in self._frozen:
                 self._frozen.add(event["EventId"])
-                self._say("freeze", f"the machine will stand still for {event.get('DurationInSeconds', 'some')} s")
+                self._say("freeze", f"Azure will pause the VM for {event.get('DurationInSeconds', 'some')} s")
         ending = {event["EventId"]: event for event in events if event["EventType"] in ENDING}
         self._known = {
             id: self._known.get(id)
@@ -91,7 +91,7 @@ class ScheduledEvents:
 
 
 def _own_name(url: str) -> str:
-    """What the cloud calls this machine."""
+    """The name of this VM in Azure."""
     parts = urlsplit(url)
     place = f"{parts.scheme}://{parts.netloc}/metadata/instance/compute/name?api-version=2021-02-01&format=text"
     with _opener().open(urllib.request.Request(place, headers={"Metadata": "true"}), timeout=TIMEOUT_S) as answer:
@@ -99,12 +99,12 @@ def _own_name(url: str) -> str:
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """No proxy: the address is the machine's own."""
+    """No proxy: the address is link-local."""
     return urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def deadline(event: dict[str, Any], now: datetime) -> datetime:
-    """When it may happen. An event that has begun has no time in it: it happens now."""
+    """When it may happen. An event that has started contains no time: it happens now."""
     text = event.get("NotBefore") or ""
     if text:
         return max(parsedate_to_datetime(text).astimezone(UTC), now)

@@ -1,4 +1,4 @@
-"""What a preflight asks of Azure: who is logged in, how the subscription stands, and what a deployment would meet."""
+"""The requests of a preflight: who is logged in, the state of the subscription, and whether a deployment is valid."""
 
 from __future__ import annotations
 
@@ -14,48 +14,42 @@ from stoker.providers.azure.account.clients import POLL_S, missing_error, speaki
 from stoker.providers.azure.account.grounds import ground
 from stoker.providers.azure.deployment.scaleset import SETS
 from stoker.providers.azure.deployment.template import COMPUTE
-from stoker.providers.azure.naming import Place
-from stoker.providers.azure.preflight.rights import Permission
+from stoker.providers.azure.naming import NodePlace
+from stoker.providers.azure.preflight.reading import Permission
 from stoker.providers.azure.setup.cloud import SetupCloud
 
 Json = dict[str, Any]
 
 
 class Questions(SetupCloud):
-    """Nothing of this costs anything."""
+    """None of these requests is billed."""
 
     def claims(self) -> Json:
-        """What the token says of whoever is logged in."""
+        """The claims of the current login's token."""
         with speaking("logging in"):
             token = self._credential.get_token(f"{self._account.arm.rstrip('/')}/.default").token
         try:
             body = token.split(".")[1]
             found: Json = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         except (IndexError, ValueError) as error:
-            raise LoginFailed("logging in: the token cannot be read", hint="az login") from error
+            raise LoginFailed("logging in: the token is unreadable", hint="az login") from error
         return found
 
     def clock_ahead(self) -> timedelta:
-        """Of Azure's clock before this computer's, by the Date of an answer."""
+        """How far Azure's clock is ahead of this computer's, by the Date header of a response."""
         self.groups()
         return self._ahead
 
     def counts(self) -> tuple[int, int]:
-        """How many resource groups and role assignments the subscription has, whoever's they are."""
+        """How many resource groups and role assignments the subscription has in all."""
         with speaking("counting groups and role assignments"):
             groups = sum(1 for _ in self._resources.resource_groups.list())
             return groups, sum(1 for _ in self._authorization.role_assignments.list_for_subscription())
 
     def registration(self, namespace: str) -> str:
-        with speaking(f"looking at the service {namespace}"):
+        with speaking(f"checking the service {namespace}"):
             found = self._resources.providers.get(namespace).registration_state
         return str(getattr(found, "value", found) or "NotRegistered")
-
-    def usages(self, region: str) -> dict[str, tuple[int, int]]:
-        """By the name of the limit, in lower case: what is used of it, and what it is."""
-        with speaking(f"looking at the quotas in {region}"):
-            found = list(self._compute.usage.list(region))
-        return {str(one.name.value).lower(): (int(one.current_value), int(one.limit)) for one in found}
 
     def image_there(self, region: str, image: str) -> bool:
         """`publisher:offer:sku:version`, or a resource id."""
@@ -72,18 +66,18 @@ class Questions(SetupCloud):
                 return False
 
     def permissions(self, group: str) -> list[Permission]:
-        """What this login may do in a group, by all of its roles."""
-        with speaking(f"looking at the rights in {group}"):
+        """What this login may do in a group, from all of its roles."""
+        with speaking(f"checking the rights in {group}"):
             found = list(self._authorization.permissions.list_for_resource_group(group))
         return [Permission(tuple(one.actions or ()), tuple(one.not_actions or ())) for one in found]
 
     def evict(self, key: str) -> str:
-        """Has Azure evict the machine of a node; it does within half an hour. Says what will restore it."""
+        """Asks Azure to evict the VM of a node; it does so within half an hour. Returns what will restore it."""
         found = ground(self, self._account).found()
         vm = next((one.vm for one in found if one.marks.key == key and one.vm and not one.vm.deleting), None)
         if vm is None:
-            raise NotFound(f"Azure has no machine of the node {key}", hint="stoker ps")
-        with speaking(f"evicting the machine of {key}"):
+            raise NotFound(f"node {key} has no VM in Azure", hint="stoker ps")
+        with speaking(f"evicting the VM of {key}"):
             self._compute.virtual_machines.simulate_eviction(vm.group, vm.name)
         return self._restoring(vm.group)
 
@@ -95,14 +89,16 @@ class Questions(SetupCloud):
                 if policy.get("enabled"):
                     lasts = str(policy.get("restoreTimeout", "an unknown time"))
                     minutes = re.fullmatch(r"PT(\d+)M", lasts)
-                    return f"Azure has accepted it: restores for {f'{minutes[1]} min' if minutes else lasts}"
+                    return (
+                        f"accepted by Azure: it tries to restore the VM for {f'{minutes[1]} min' if minutes else lasts}"
+                    )
         return ""
 
-    def validate(self, place: Place, properties: Mapping[str, Any], custom_data: str) -> None:
-        """Raises what a run would meet. Azure runs the checks of a deployment, policies and quotas too, and makes
-        nothing."""
+    def validate(self, place: NodePlace, properties: Mapping[str, Any], custom_data: str) -> None:
+        """Raises the error that a run would get. Azure runs all checks of a deployment, including policies and quotas,
+        and creates nothing."""
         body = {"properties": {**properties, "parameters": {"customData": {"value": custom_data}}}}
-        with speaking(f"validating a machine in {place.group}"):
+        with speaking(f"validating a VM in {place.group}"):
             self._deployments.deployments.begin_validate(
                 place.group, place.deployment, body, polling_interval=POLL_S
             ).result()

@@ -1,4 +1,4 @@
-"""What the set-up asks of Azure: any resource by its id, role assignments, and what lies in the store."""
+"""The requests of the set-up: any resource by its id, role assignments, and the contents of the store."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from functools import cached_property
 from typing import Any
 
 from stoker.errors import Conflict, NotFound, StokerError
-from stoker.model.workspace.groundwork import Asked
+from stoker.model.workspace.groundwork import GivenOptions
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.account.clients import missing_error, speaking
-from stoker.providers.azure.cloud import Cloud
+from stoker.providers.azure.cloud import AzureCloud
 from stoker.providers.azure.deployment import scaleset
-from stoker.providers.azure.setup import asked as setupasked
-from stoker.providers.azure.setup.resources import Wanted
+from stoker.providers.azure.setup import options
+from stoker.providers.azure.setup.resources import WantedResource
 from stoker.providers.azure.setup.roles import Json
 from stoker.stores.credential import Credential
 from stoker.stores.opening import open_store
 
 ASSIGNMENTS = "Microsoft.Authorization/roleAssignments"
-_POLL_S = 1.0  # where Azure does not say when to ask again
+_POLL_S = 1.0  # where Azure sends no Retry-After
 _PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 _SPREADING = ("RoleDefinitionDoesNotExist", "RoleDefinitionHasAssignments")
 _TAKEN = ("StorageAccountAlreadyTaken", "StorageAccountInAnotherResourceGroup")
 
 
-def open_cloud(asked: Asked) -> SetupCloud:
-    """The public Azure, as whoever is logged in; or the twin, as its owner."""
-    subscription, twin = setupasked.subscription(asked), asked.twin
+def open_cloud(asked: GivenOptions) -> SetupCloud:
+    """The public Azure with the current login, or the twin as its owner."""
+    subscription, twin = options.subscription(asked), asked.twin
     if twin is None:
         return SetupCloud(Account(subscription))
     url = str(twin["url"])
@@ -46,8 +46,8 @@ def open_cloud(asked: Asked) -> SetupCloud:
     return SetupCloud(account, str(twin["client_secret"]))
 
 
-class SetupCloud(Cloud):
-    """`secret` belongs to the client that the account names; without one it is whoever is logged in."""
+class SetupCloud(AzureCloud):
+    """`secret` belongs to the client that the account names; without one, the current login is used."""
 
     def __init__(self, account: Account, secret: str = "") -> None:
         super().__init__(account)
@@ -55,28 +55,28 @@ class SetupCloud(Cloud):
         self.secret = secret
 
     def subscription(self) -> Json:
-        """Raises NotSetUp where this login does not see it."""
+        """Raises NotSetUp where this login has no access to it."""
         found = self.get(f"/subscriptions/{self._account.subscription}", "2022-12-01")
         if found is None:
             raise NotFound(
-                f"this login does not see a subscription {self._account.subscription}",
+                f"this login has no access to the subscription {self._account.subscription}",
                 hint="az account list --output table",
             )
         return found
 
-    def put(self, wanted: Wanted) -> None:
-        """Returns when it is there."""
+    def put(self, wanted: WantedResource) -> None:
+        """Returns when the resource exists."""
 
         def ask() -> None:
             self._resources.resources.begin_create_or_update_by_id(
                 wanted.id.lstrip("/"), wanted.body, api_version=wanted.api, polling_interval=_POLL_S
             ).result()
 
-        with speaking(f"making the {wanted.kind} {wanted.title}"), _named(wanted):
+        with speaking(f"creating the {wanted.kind} {wanted.title}"), _named(wanted):
             _once_known(ask)
 
     def delete(self, id: str, api: str) -> None:
-        """Returns when it is gone. Missing is fine."""
+        """Returns when the resource is deleted. A missing one is fine."""
 
         def ask() -> None:
             self._resources.resources.begin_delete_by_id(
@@ -87,8 +87,8 @@ class SetupCloud(Cloud):
             _once_known(ask)
 
     def unregistered(self, namespaces: Sequence[str]) -> list[str]:
-        """Which of Azure's services this subscription has never used: they refuse until they are registered."""
-        with speaking("looking at the services of the subscription"):
+        """Which of Azure's services are not registered in this subscription: they refuse requests until they are."""
+        with speaking("checking the services of the subscription"):
             return [
                 name
                 for name in namespaces
@@ -101,20 +101,20 @@ class SetupCloud(Cloud):
             self._resources.providers.register(namespace)
 
     def set_up_groups(self, tag: str, workspace: str) -> list[tuple[str, Mapping[str, str], str]]:
-        """Name, tags and region of the groups that the set-up has marked."""
-        with speaking("looking for the workspace's group"):
+        """Name, tags and region of the groups that the set-up has tagged."""
+        with speaking("looking up the workspace's resource group"):
             found = self._resources.resource_groups.list(filter=f"tagName eq '{tag}' and tagValue eq '{workspace}'")
             return [(one.name, one.tags or {}, one.location) for one in found]
 
     def node_groups(self, workspace: str) -> list[str]:
-        """Groups of machines, of whichever server."""
+        """Resource groups of nodes, of any server."""
         mine = f"tagName eq '{naming.WORKSPACE}' and tagValue eq '{workspace}'"
-        with speaking("looking for machines of the workspace"):
+        with speaking("looking up the VMs of the workspace"):
             found = list(self._resources.resource_groups.list(filter=mine))
         return [one.name for one in found if (one.tags or {}).get(naming.KEY)]
 
     def node_machines(self, group: str, workspace: str) -> list[tuple[str, str]]:
-        """Id and name of each machine of a run in a practitioner's group, or of the scale set that has it."""
+        """Id and name of each VM of a run in a practitioner's group, or of its scale set."""
         kinds = ("Microsoft.Compute/virtualMachines", scaleset.SETS)
         found = [one for one in self.parts(group) if one.kind in kinds and naming.marks(one.tags, workspace)]
         instances = tuple(f"{one.name}_" for one in found if one.kind == scaleset.SETS)
@@ -124,10 +124,10 @@ class SetupCloud(Cloud):
         """Kind, name and tags of everything in a group."""
         return [(one.kind, one.name, one.tags) for one in self.parts(group)]
 
-    def assigned(self, wanted: Wanted) -> Json | None:
-        """A role assignment that does the same, whatever it is called: Azure refuses a second one."""
+    def assigned(self, wanted: WantedResource) -> Json | None:
+        """A role assignment with the same effect, whatever its name: Azure refuses a second one."""
         scope, given = wanted.id.split(f"/providers/{ASSIGNMENTS}/")[0], wanted.body["properties"]
-        with speaking(f"looking for the role {wanted.title}"):
+        with speaking(f"looking up the role {wanted.title}"):
             listing = self._authorization.role_assignments.list_for_scope(
                 scope.lstrip("/"), filter=f"principalId eq '{given['principalId']}'"
             )
@@ -143,9 +143,9 @@ class SetupCloud(Cloud):
         return None
 
     def assignments_of(self, roles: Sequence[str]) -> list[tuple[str, str, str]]:
-        """Id, role and principal of all assignments of these roles in the subscription, and of those that are bound to
-        them by their condition."""
-        with speaking("looking for role assignments"):
+        """Id, role and principal of all assignments of these roles in the subscription, and of those whose condition
+        names them."""
+        with speaking("looking up role assignments"):
             found = list(self._authorization.role_assignments.list_for_subscription())
         return [
             (one.id, _last(one.role_definition_id), one.principal_id)
@@ -154,7 +154,7 @@ class SetupCloud(Cloud):
         ]
 
     def stored_bytes(self, url: str, values: Mapping[str, str]) -> int | None:
-        """What lies in the store; None where this login may not look."""
+        """The bytes in the store; None where this login may not list it."""
         try:
             if self.secret:
                 own = {"tenant": self._account.tenant, "client": self._account.client, "secret": self.secret}
@@ -180,7 +180,7 @@ class SetupCloud(Cloud):
 
 
 def _once_known(ask: Callable[[], None]) -> None:
-    """What was just made or removed takes Azure a while to know of everywhere: a role, or that nobody has it now."""
+    """A role or assignment that was just created or deleted takes Azure a while to apply everywhere."""
     from azure.core.exceptions import HttpResponseError
 
     for pause_s in (*_PAUSES_S, None):
@@ -194,8 +194,8 @@ def _once_known(ask: Callable[[], None]) -> None:
 
 
 @contextmanager
-def _named(wanted: Wanted) -> Iterator[None]:
-    """A name that somebody else has is no failure of Azure's; and a role that is assigned already is fine."""
+def _named(wanted: WantedResource) -> Iterator[None]:
+    """A taken name is not a failure of Azure; a role that is already assigned is fine."""
     from azure.core.exceptions import HttpResponseError
 
     try:
@@ -204,7 +204,7 @@ def _named(wanted: Wanted) -> Iterator[None]:
         code = getattr(error.error, "code", "")
         if code in _TAKEN:
             raise Conflict(
-                f"somebody else has a {wanted.kind} called {wanted.title}: these names are shared by the whole world",
+                f"the {wanted.kind} name {wanted.title} is taken: these names are unique across all of Azure",
                 hint="choose another one with --account",
             ) from error
         if code != "RoleAssignmentExists":

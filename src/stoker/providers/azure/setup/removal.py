@@ -1,4 +1,4 @@
-"""Takes a workspace in Azure away again: what is there of it, what would be lost, and that nothing is left."""
+"""Removes a workspace from Azure: what exists, what would be lost, and whether anything is left."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 
-from stoker.model.workspace.groundwork import Asked, Piece, PieceState
+from stoker.model.workspace.groundwork import GivenOptions, GroundworkPiece, PieceState
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import PUBLIC_ARM
 from stoker.providers.azure.deployment.template import COMPUTE
-from stoker.providers.azure.setup import asked as setupasked
-from stoker.providers.azure.setup import resources, site
+from stoker.providers.azure.setup import options, resources, site
 from stoker.providers.azure.setup.cloud import SetupCloud
 from stoker.providers.azure.setup.resources import BUDGET_API, GROUPS_API, LOCKS_API, ROLES_API
 from stoker.providers.azure.setup.roles import TITLES
-from stoker.providers.azure.setup.site import Site
+from stoker.providers.azure.setup.site import WorkspaceSite
 
-_LOOKS, _PAUSE_S = 5, 2.0  # Azure's lists lag behind what was done
+_LOOKS, _PAUSE_S = 5, 2.0  # Azure's lists lag behind changes
 _ACCOUNTS = "Microsoft.Storage/storageAccounts"
 _WORDS = {
     _ACCOUNTS: "storage account",
@@ -27,19 +26,19 @@ _WORDS = {
     "Microsoft.Network/networkSecurityGroups": "firewall",
 }
 
-Removed = tuple[Piece, Callable[[], None]]  # what is there, and what removes it
+Removed = tuple[GroundworkPiece, Callable[[], None]]  # what exists, and what removes it
 
 
-class Removal:
-    def __init__(self, asked: Asked, cloud: SetupCloud) -> None:
+class GroundworkRemoval:
+    def __init__(self, asked: GivenOptions, cloud: SetupCloud) -> None:
         self._asked = asked
         self._cloud = cloud
 
-    def survey(self) -> list[Piece]:
+    def survey(self) -> list[GroundworkPiece]:
         return [piece for piece, _ in self._found(sizes=True)]
 
-    def carry_out(self, tell: Callable[[Piece], None]) -> list[Piece]:
-        """What goes with its group is told of when the group is gone."""
+    def carry_out(self, tell: Callable[[GroundworkPiece], None]) -> list[GroundworkPiece]:
+        """What is deleted with its group is reported when the group is gone."""
         for piece, remove in list(self._found()):
             remove()
             tell(piece)
@@ -51,9 +50,9 @@ class Removal:
         return left
 
     def _found(self, *, sizes: bool = False) -> Iterator[Removed]:
-        """In the order to remove it: what uses something before what is used, roles when nobody has them."""
-        workspace, cloud = setupasked.workspace(self._asked), self._cloud
-        assert self._subscription  # asks for it, before anything else
+        """In the order of removal: users of a resource before the resource, roles when nobody has them."""
+        workspace, cloud = options.workspace(self._asked), self._cloud
+        assert self._subscription  # fails early, before any other request
         for name in cloud.node_groups(workspace):
             yield _piece("machines of a run", name, PieceState.LIVE), self._deletes(self._group_id(name), GROUPS_API)
         people = [name for name, _, _ in cloud.set_up_groups(site.PEOPLE, workspace)]
@@ -64,7 +63,7 @@ class Removal:
         team = [name for name, _, _ in cloud.set_up_groups(site.SETUP, workspace)]
         for id, role, principal in cloud.assignments_of(list(roles)):
             if any(f"/resourcegroups/{name}/".lower() in id.lower() for name in team):
-                continue  # it goes with its group, whose lock keeps it until then
+                continue  # deleted with its group, whose lock protects it until then
             title = {**TITLES, **roles}.get(role, role)
             yield _piece("role assignment", f"{title} for {principal}"), self._deletes(id, ROLES_API)
         if cloud.get(self._site.budget_id, BUDGET_API):
@@ -79,7 +78,8 @@ class Removal:
                 yield _piece("role", str(found["properties"]["roleName"])), self._deletes(id, ROLES_API)
 
     def _group(self, group: str, workspace: str, sizes: bool) -> Iterator[Removed]:
-        """Its lock goes first, then the group with everything in it. Parts are listed: nobody is to be surprised."""
+        """Its lock goes first, then the group with everything in it. Parts are listed, so that nothing is a
+        surprise."""
         lock = replace(self._site, group=group).lock_id
         if self._cloud.get(lock, LOCKS_API):
             yield _piece("lock", lock.rsplit("/", 1)[-1]), self._deletes(lock, LOCKS_API)
@@ -90,7 +90,7 @@ class Removal:
             yield self._weighed(piece, group) if sizes and kind == _ACCOUNTS else piece, _nothing
 
     def _people(self, group: str, workspace: str) -> Iterator[Removed]:
-        """What is there of a practitioner's machines and of the set-up goes with the group; the rest is somebody's."""
+        """A practitioner's VMs and the parts of the set-up go with the group; other resources belong to somebody."""
         yield _piece("resource group", group), self._deletes(self._group_id(group), GROUPS_API)
         for kind, name, tags in self._cloud.inside(group):
             if tags.get(site.PEOPLE) == workspace:
@@ -98,8 +98,8 @@ class Removal:
             elif not naming.marks(tags, workspace) and not name.startswith("stoker-"):
                 yield _piece(_WORDS.get(kind, kind), name, PieceState.FOREIGN), _nothing
 
-    def _weighed(self, piece: Piece, group: str) -> Piece:
-        """With the size of its data, or with the words that this login may not look."""
+    def _weighed(self, piece: GroundworkPiece, group: str) -> GroundworkPiece:
+        """With the size of its data, or the note that this login may not list it."""
         size = self._size(f"{self._group_id(group)}/providers/{_ACCOUNTS}/{piece.name}")
         return replace(piece, size_bytes=size, cost="" if size is not None else "unknown")
 
@@ -121,15 +121,15 @@ class Removal:
         return str(self._cloud.subscription().get("subscriptionId", "seen"))
 
     @cached_property
-    def _site(self) -> Site:
-        """Names that follow from the workspace's."""
-        workspace, subscription = setupasked.workspace(self._asked), setupasked.subscription(self._asked)
-        return Site(subscription, workspace, ("",), "", "")
+    def _site(self) -> WorkspaceSite:
+        """Names derived from the workspace's."""
+        workspace, subscription = options.workspace(self._asked), options.subscription(self._asked)
+        return WorkspaceSite(subscription, workspace, ("",), "", "")
 
 
 def _nothing() -> None:
-    """It goes with its group."""
+    """It is deleted with its group."""
 
 
-def _piece(kind: str, name: str, state: PieceState = PieceState.THERE) -> Piece:
-    return Piece(kind, name, "", state, Decimal(0))
+def _piece(kind: str, name: str, state: PieceState = PieceState.THERE) -> GroundworkPiece:
+    return GroundworkPiece(kind, name, "", state, Decimal(0))

@@ -1,4 +1,4 @@
-"""Every resource of a workspace in Azure as data: what to ask for, and why. Pure."""
+"""Every resource of a workspace in Azure as data: its properties, and what it is for. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stoker.providers.azure import naming
 from stoker.providers.azure.deployment.template import shared_network
 from stoker.providers.azure.setup import roles
 from stoker.providers.azure.setup.roles import Json
-from stoker.providers.azure.setup.site import NETWORK, PEOPLE, REGIONS, SETUP, SUBNET, Site
+from stoker.providers.azure.setup.site import NETWORK, PEOPLE, REGIONS, SETUP, SUBNET, WorkspaceSite
 
 NAMESPACES = ("Microsoft.Compute", "Microsoft.ManagedIdentity", "Microsoft.Network", "Microsoft.Storage")
 GROUPS_API, STORAGE_API = "2024-03-01", "2023-05-01"
@@ -20,15 +20,15 @@ _WARN_AT = (50, 80, 100)  # percent of the budget
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """One resource. `first` names properties that stay as they were given first; `by_use` says that it costs by use."""
+class WantedResource:
+    """One resource. `first` names properties that keep their first values; `by_use` means that it is billed by use."""
 
     kind: str
     id: str
     api: str
     body: Json
     why: str
-    name: str = ""  # empty: the last word of its id
+    name: str = ""  # empty: the last part of its id
     first: tuple[str, ...] = ()
     by_use: bool = False
 
@@ -37,40 +37,42 @@ class Wanted:
         return self.name or self.id.rsplit("/", 1)[-1]
 
 
-def wanted(site: Site, today: date) -> list[Wanted]:
-    """In the order to make them. Roles come first: who may not make those is refused before anything costs."""
+def wanted(site: WorkspaceSite, today: date) -> list[WantedResource]:
+    """In the order of creation. Roles come first: a login without that right is refused before anything is billed."""
     return [
         *_roles(site),
-        Wanted("resource group", site.group_id, GROUPS_API, _group(site), "holds the rest: one place to look at"),
+        WantedResource("resource group", site.group_id, GROUPS_API, _group(site), "contains the other resources"),
         _account(site),
-        Wanted(
+        WantedResource(
             "container",
             site.container_id,
             STORAGE_API,
             {"properties": {"publicAccess": "None"}},
-            "datasets and snapshots of code; each run gets one of its own beside it",
+            "datasets and code snapshots; each run also gets a container of its own",
         ),
         *(_network(site) if site.network else ()),
-        Wanted(
+        WantedResource(
             "lock",
             site.lock_id,
             LOCKS_API,
             {"properties": {"level": "CanNotDelete", "notes": "stoker admin teardown removes it"}},
-            "nobody deletes the team's data by mistake",
+            "protects the team's data from deletion by mistake",
         ),
         *([_budget(site, today)] if site.budget else ()),
     ]
 
 
-def admission(site: Site, person: str) -> list[Wanted]:
-    """What one practitioner needs: a group that is theirs alone, and each right at the narrowest scope there is."""
+def admission(site: WorkspaceSite, person: str) -> list[WantedResource]:
+    """What one practitioner needs: their own group, and each right at the narrowest scope possible."""
     group, condition = site.group_of(person), roles.only_for_nodes(site.node_role)
     body = {"location": site.regions[0], "tags": {PEOPLE: site.workspace}}
-    machines, access = "makes and removes machines, in this group alone", "lets machines remove themselves"
+    machines, access = "creates and deletes VMs, in this group only", "lets VMs delete themselves"
     return [
-        Wanted("resource group", group, GROUPS_API, body, "the machines of one practitioner, out of others' reach"),
+        WantedResource(
+            "resource group", group, GROUPS_API, body, "the VMs of one practitioner, inaccessible to others"
+        ),
         *(one for region in site.regions if not site.network for one in _own_network(site, group, region)),
-        _assignment(site, site.scope, site.member_role, person, "sees which sizes there are"),
+        _assignment(site, site.scope, site.member_role, person, "lists the available sizes"),
         _assignment(site, group, site.practitioner_role, person, machines),
         _assignment(site, group, roles.ACCESS_ADMINISTRATOR, person, access, condition),
         _assignment(site, site.account_id, roles.BLOB_CONTRIBUTOR, person, "reads and writes runs and data"),
@@ -78,59 +80,59 @@ def admission(site: Site, person: str) -> list[Wanted]:
     ]
 
 
-def administrator(site: Site, principal: str) -> Wanted:
-    """An owner may do anything but look into the store: for that even they need a role."""
-    return _assignment(site, site.account_id, roles.BLOB_READER, principal, "you see how much data there is")
+def administrator(site: WorkspaceSite, principal: str) -> WantedResource:
+    """An owner may do anything but read the store, which requires a role of its own."""
+    return _assignment(site, site.account_id, roles.BLOB_READER, principal, "shows you how much data there is")
 
 
 def node_role(subscription: str, workspace: str) -> Json:
-    """The definition of the role that nodes have, which is made with a workspace or with its first node."""
-    meaning = "May remove or deallocate a machine of Stoker. Each machine has it for itself alone."
+    """The definition of the role of nodes, created with a workspace or with its first node."""
+    meaning = "May delete or deallocate a VM of Stoker. Each VM has it over itself only."
     title = f"Stoker node of {_of(subscription, workspace)}"
     return roles.definition(subscription, title, meaning, roles.NODE_ACTIONS)
 
 
 def _of(subscription: str, workspace: str) -> str:
-    """Names of roles are for the whole tenant."""
+    """Role names must be unique in the tenant."""
     return f"{workspace} ({subscription[:8]})"
 
 
-def _roles(site: Site) -> list[Wanted]:
-    node = Wanted(
+def _roles(site: WorkspaceSite) -> list[WantedResource]:
+    node = WantedResource(
         "role",
         site.role_id(site.node_role),
         ROLES_API,
         node_role(site.subscription, site.workspace),
-        "a node may end itself, and nothing else",
+        "a node may delete itself, and do nothing else",
         name=f"Stoker node of {_of(site.subscription, site.workspace)}",
     )
-    making = "May make and remove the machines of runs."
-    reading = "May read which sizes and machines there are."
-    joining = "May put machines into the network."
+    making = "May create and delete the VMs of runs."
+    reading = "May list sizes and VMs."
+    joining = "May attach VMs to the network."
     return [
         node,
-        _role(site, site.practitioner_role, making, roles.PRACTITIONER_ACTIONS, "people may have machines"),
-        _role(site, site.member_role, reading, roles.MEMBER_ACTIONS, "people may see what there is"),
+        _role(site, site.practitioner_role, making, roles.PRACTITIONER_ACTIONS, "lets people create VMs"),
+        _role(site, site.member_role, reading, roles.MEMBER_ACTIONS, "lets people list sizes and VMs"),
         *(
-            [_role(site, site.network_role, joining, roles.NETWORK_ACTIONS, "people may use the network")]
+            [_role(site, site.network_role, joining, roles.NETWORK_ACTIONS, "lets people use the network")]
             if site.network
             else ()
         ),
     ]
 
 
-def _role(site: Site, role: str, meaning: str, actions: tuple[str, ...], why: str) -> Wanted:
+def _role(site: WorkspaceSite, role: str, meaning: str, actions: tuple[str, ...], why: str) -> WantedResource:
     title = f"{site.titles[role]} of {_of(site.subscription, site.workspace)}"
     body = roles.definition(site.subscription, title, meaning, actions)
-    return Wanted("role", site.role_id(role), ROLES_API, body, why, name=title)
+    return WantedResource("role", site.role_id(role), ROLES_API, body, why, name=title)
 
 
-def _group(site: Site) -> Json:
+def _group(site: WorkspaceSite) -> Json:
     return {"location": site.regions[0], "tags": {SETUP: site.workspace, REGIONS: ",".join(site.regions)}}
 
 
-def _account(site: Site) -> Wanted:
-    """No shared keys: whoever reaches it is somebody, with a role that can be taken away."""
+def _account(site: WorkspaceSite) -> WantedResource:
+    """No shared keys: every access is by a login with a role, which can be revoked."""
     properties = {
         "accessTier": "Hot",
         "allowBlobPublicAccess": False,
@@ -143,39 +145,39 @@ def _account(site: Site) -> Wanted:
     return _resource(site, "storage account", site.account_id, STORAGE_API, body, why, by_use=True)
 
 
-def _network(site: Site) -> list[Wanted]:
+def _network(site: WorkspaceSite) -> list[WantedResource]:
     firewall = site.inside("Microsoft.Network/networkSecurityGroups", NETWORK)
     subnet: Json = {
         "addressPrefix": site.network,
         "networkSecurityGroup": {"id": firewall},
-        "defaultOutboundAccess": True,  # newer versions make subnets private by themselves
+        "defaultOutboundAccess": True,  # newer versions make subnets private by default
     }
     space = {
         "addressSpace": {"addressPrefixes": [site.network]},
         "subnets": [{"name": SUBNET, "properties": subnet}],
     }
     return [
-        _resource(site, "firewall", firewall, NETWORK_API, {"properties": {}}, "lets nothing in from outside"),
+        _resource(site, "firewall", firewall, NETWORK_API, {"properties": {}}, "blocks inbound traffic"),
         _resource(
             site,
             "network",
             site.network_id,
             NETWORK_API,
             {"properties": space},
-            "nodes share it instead of having one each",
+            "shared by all nodes, instead of one network each",
         ),
     ]
 
 
-def _own_network(site: Site, group: str, region: str) -> list[Wanted]:
-    """For the machines of one practitioner in one region."""
+def _own_network(site: WorkspaceSite, group: str, region: str) -> list[WantedResource]:
+    """For the VMs of one practitioner in one region."""
     name, space = shared_network(region), "10.0.0.0/16"
     own = {"location": region, "tags": {PEOPLE: site.workspace}}
     firewall = f"{group}/providers/Microsoft.Network/networkSecurityGroups/{name}"
     subnet: Json = {
         "addressPrefix": space,
         "networkSecurityGroup": {"id": firewall},
-        "defaultOutboundAccess": True,  # newer versions make subnets private by themselves
+        "defaultOutboundAccess": True,  # newer versions make subnets private by default
     }
     inside = {
         "addressSpace": {"addressPrefixes": [space]},
@@ -183,13 +185,15 @@ def _own_network(site: Site, group: str, region: str) -> list[Wanted]:
     }
     network = f"{group}/providers/Microsoft.Network/virtualNetworks/{name}"
     return [
-        Wanted("firewall", firewall, NETWORK_API, {**own, "properties": {}}, "lets nothing in from outside"),
-        Wanted("network", network, NETWORK_API, {**own, "properties": inside}, "for one practitioner's machines"),
+        WantedResource("firewall", firewall, NETWORK_API, {**own, "properties": {}}, "blocks inbound traffic"),
+        WantedResource(
+            "network", network, NETWORK_API, {**own, "properties": inside}, "for the VMs of one practitioner"
+        ),
     ]
 
 
-def _budget(site: Site, today: date) -> Wanted:
-    """Of everything that carries the workspace's tag, in whichever group. It warns: Azure stops nothing by itself."""
+def _budget(site: WorkspaceSite, today: date) -> WantedResource:
+    """Of everything with the workspace's tag, in any group. It only warns: Azure stops nothing."""
     warnings = [*(("Actual", percent) for percent in _WARN_AT), ("Forecasted", 100)]
     notifications = {
         f"{kind}_{percent}_Percent": {
@@ -213,21 +217,25 @@ def _budget(site: Site, today: date) -> Wanted:
         "notifications": notifications,
     }
     why = f"mails {', '.join(site.mails)} at {', '.join(map(str, _WARN_AT))} % of ${site.budget} a month"
-    return Wanted("budget", site.budget_id, BUDGET_API, {"properties": properties}, why, first=("timePeriod",))
+    return WantedResource("budget", site.budget_id, BUDGET_API, {"properties": properties}, why, first=("timePeriod",))
 
 
-def _resource(site: Site, kind: str, id: str, api: str, body: Json, why: str, *, by_use: bool = False) -> Wanted:
+def _resource(
+    site: WorkspaceSite, kind: str, id: str, api: str, body: Json, why: str, *, by_use: bool = False
+) -> WantedResource:
     own = {"location": site.regions[0], "tags": {SETUP: site.workspace}}
-    return Wanted(kind, id, api, {**own, **body}, why, by_use=by_use)
+    return WantedResource(kind, id, api, {**own, **body}, why, by_use=by_use)
 
 
-def _assignment(site: Site, scope: str, role: str, principal: str, why: str, condition: str = "") -> Wanted:
+def _assignment(
+    site: WorkspaceSite, scope: str, role: str, principal: str, why: str, condition: str = ""
+) -> WantedResource:
     properties: Json = {"principalId": principal, "roleDefinitionId": site.role_id(role)}
     if condition:
         properties |= {"condition": condition, "conditionVersion": "2.0"}
     title = roles.TITLES.get(role) or f"{site.titles[role]} of {site.workspace}"
     name = roles.assignment_name(scope, role, principal)
-    return Wanted(
+    return WantedResource(
         "role assignment",
         f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name}",
         ROLES_API,
@@ -237,11 +245,11 @@ def _assignment(site: Site, scope: str, role: str, principal: str, why: str, con
     )
 
 
-# What is there of a resource beside what is wanted of it. Pure.
+# Comparing an existing resource with the wanted one. Pure.
 
 
-def merged(one: Wanted, found: Json) -> Wanted:
-    """What to ask for where something is there: others' tags stay, and so does what cannot be changed."""
+def merged(one: WantedResource, found: Json) -> WantedResource:
+    """The request for an existing resource: it keeps others' tags and what cannot be changed."""
     body = dict(one.body)
     if "location" in body:
         body["location"] = found.get("location") or body["location"]
@@ -254,7 +262,7 @@ def merged(one: Wanted, found: Json) -> Wanted:
 
 
 def agrees(wanted: Any, found: Any) -> bool:
-    """Whether what was found is what is wanted; Azure answers with more than it was told, and with other capitals."""
+    """Whether the existing resource matches; Azure returns more properties than it was sent, and other capitals."""
     if isinstance(wanted, Mapping):
         return isinstance(found, Mapping) and all(agrees(value, found.get(key)) for key, value in wanted.items())
     if isinstance(wanted, list | tuple):

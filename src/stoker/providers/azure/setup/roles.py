@@ -1,4 +1,4 @@
-"""Who may do what in a workspace: roles as narrow as Azure can say them. Pure."""
+"""Who may do what in a workspace: roles as narrow as Azure allows. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-# Azure's own ids of its built-in roles.
+# The ids of Azure's built-in roles.
 BLOB_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 BLOB_READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
 ACCESS_ADMINISTRATOR = "f58310d9-a9f6-439a-9e8d-f62e7b41a168"
@@ -17,8 +17,8 @@ TITLES = {
     ACCESS_ADMINISTRATOR: "Role Based Access Control Administrator",
 }
 
-# A node may end itself and nothing else: it makes and changes nothing. Each has this role for itself alone: at its own
-# machine or scale set, or at its group where nobody else is in it. The deployment that makes the node assigns it.
+# A node may delete itself and nothing else: it creates and changes nothing. Each has this role over its own VM or scale
+# set, or over its group where it is alone in it. The deployment that creates the node assigns it.
 NODE_ACTIONS = (
     "Microsoft.Compute/virtualMachineScaleSets/delete",
     "Microsoft.Compute/virtualMachineScaleSets/read",
@@ -29,7 +29,7 @@ NODE_ACTIONS = (
     "Microsoft.Resources/subscriptions/resourceGroups/read",
 )
 
-# What a practitioner may do in the one group that is theirs: machines, and what belongs to them.
+# What a practitioner may do in their own group: VMs and their resources.
 PRACTITIONER_ACTIONS = (
     "Microsoft.Authorization/*/read",
     "Microsoft.Compute/disks/*",
@@ -50,7 +50,7 @@ PRACTITIONER_ACTIONS = (
     "Microsoft.Resources/tags/*",
 )
 
-# What everybody in a workspace may read of the subscription: which sizes there are, what is in use, who has which role.
+# What everybody in a workspace may read in the subscription: sizes, usage, and role assignments.
 MEMBER_ACTIONS = (
     "Microsoft.Authorization/roleAssignments/read",
     "Microsoft.Authorization/roleDefinitions/read",
@@ -64,7 +64,7 @@ MEMBER_ACTIONS = (
     "Microsoft.Resources/subscriptions/read",
 )
 
-# For the network that a team shares.
+# For a network that a team shares.
 NETWORK_ACTIONS = (
     "Microsoft.Network/virtualNetworks/read",
     "Microsoft.Network/virtualNetworks/subnets/join/action",
@@ -77,7 +77,7 @@ def role_id(subscription: str, role: str) -> str:
 
 
 def own_role(subscription: str, workspace: str, word: str) -> str:
-    """The id of a role of ours: the same whenever it is asked for, so that it is made once."""
+    """The id of a role of ours: always the same, so that it is created once."""
     return _uuid("role", subscription, workspace, word)
 
 
@@ -98,8 +98,8 @@ def definition(subscription: str, title: str, meaning: str, actions: tuple[str, 
 
 
 def only_for_nodes(node_role: str) -> str:
-    """The condition under which practitioners may give a role away or take it back: the node's role alone, and to
-    machines alone. Which machine it is cannot be said before it is there; they may do it in their own group only."""
+    """The condition under which practitioners may assign or revoke a role: only the node's role, and only to service
+    principals. It cannot name the VM, which does not exist yet; but it applies in their own group only."""
     kind = "Microsoft.Authorization/roleAssignments"
 
     def only(source: str) -> str:

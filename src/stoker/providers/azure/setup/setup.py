@@ -11,33 +11,33 @@ from typing import ClassVar
 from stoker.errors import NotAllowed, NotSetUp
 from stoker.model.node.node import Need
 from stoker.model.workspace.accountform import AccountForm
-from stoker.model.workspace.finding import Finding, Verdict, failed
-from stoker.model.workspace.groundwork import Asked, Option, Piece, PieceState
+from stoker.model.workspace.finding import CheckResult, Finding, failed
+from stoker.model.workspace.groundwork import GivenOptions, GroundworkPiece, Option, PieceState
 from stoker.model.workspace.handover import Handover
 from stoker.model.workspace.home import Home
-from stoker.providers.azure.account.account import Account, read_account
-from stoker.providers.azure.account.handedover import FORM
+from stoker.providers.azure.account.account import FORM, Account, read_account
 from stoker.providers.azure.preflight import Preflight
 from stoker.providers.azure.preflight.questions import Questions
 from stoker.providers.azure.rehearsal import twin_account
-from stoker.providers.azure.setup import asked as setupasked
+from stoker.providers.azure.setup import options
 from stoker.providers.azure.setup.cloud import open_cloud
-from stoker.providers.azure.setup.removal import Removal
+from stoker.providers.azure.setup.options import OPTIONS
+from stoker.providers.azure.setup.removal import GroundworkRemoval
 from stoker.providers.azure.setup.workspace import Workspace
 from stoker.providers.azure.wire.recording import SWITCH, recording
 
 
 class AzureSetup:
-    """Nothing is remembered between calls: what there is, Azure knows."""
+    """Stateless: everything is read from Azure."""
 
-    options: ClassVar[tuple[Option, ...]] = setupasked.OPTIONS
+    options: ClassVar[tuple[Option, ...]] = OPTIONS
     form: ClassVar[AccountForm] = FORM
 
-    def plan(self, asked: Asked) -> list[Piece]:
+    def plan(self, asked: GivenOptions) -> list[GroundworkPiece]:
         with _as_owner(asked):
             return [piece for piece, _ in Workspace(asked, open_cloud(asked)).steps(costs=True)]
 
-    def lay(self, asked: Asked, tell: Callable[[Piece], None]) -> Handover:
+    def lay(self, asked: GivenOptions, tell: Callable[[GroundworkPiece], None]) -> Handover:
         with _as_owner(asked):
             workspace = Workspace(asked, open_cloud(asked))
             for piece, make in workspace.steps():
@@ -46,34 +46,34 @@ class AzureSetup:
                     tell(piece)
             return workspace.handover()
 
-    def preflight(self, asked: Asked, needs: Sequence[Need]) -> Iterator[Finding]:
+    def preflight(self, asked: GivenOptions, needs: Sequence[Need]) -> Iterator[Finding]:
         if asked.folder is None:
             yield from _before_setup(asked, needs)
             return
         try:
             account, secret = _account_of_runs(asked)
         except NotSetUp as error:
-            yield Finding("account", Verdict.FAIL, error.message, error.hint)
+            yield Finding("account", CheckResult.FAIL, error.message, error.hint)
             return
         yield from Preflight(account, secret, Home(asked.folder).prices).findings(needs)
 
-    def recording(self, asked: Asked, file: Path) -> AbstractContextManager[None]:
+    def recording(self, asked: GivenOptions, file: Path) -> AbstractContextManager[None]:
         return recording(asked.folder, file) if asked.folder else nullcontext()
 
-    def drill(self, asked: Asked, key: str) -> str:
+    def drill(self, asked: GivenOptions, key: str) -> str:
         return Questions(*_account_of_runs(asked)).evict(key)
 
-    def survey(self, asked: Asked) -> list[Piece]:
+    def survey(self, asked: GivenOptions) -> list[GroundworkPiece]:
         with _as_owner(asked):
-            return Removal(asked, open_cloud(asked)).survey()
+            return GroundworkRemoval(asked, open_cloud(asked)).survey()
 
-    def remove(self, asked: Asked, tell: Callable[[Piece], None]) -> list[Piece]:
+    def remove(self, asked: GivenOptions, tell: Callable[[GroundworkPiece], None]) -> list[GroundworkPiece]:
         with _as_owner(asked):
-            return Removal(asked, open_cloud(asked)).carry_out(tell)
+            return GroundworkRemoval(asked, open_cloud(asked)).carry_out(tell)
 
 
-def _account_of_runs(asked: Asked) -> tuple[Account, str]:
-    """What runs use, and its secret where no file has it."""
+def _account_of_runs(asked: GivenOptions) -> tuple[Account, str]:
+    """The account that runs use, and its secret where no file contains it."""
     if asked.twin is not None:
         switch = str(asked.folder / SWITCH) if asked.folder else ""
         return replace(twin_account(asked.twin), switch=switch), str(asked.twin["client_secret"])
@@ -81,11 +81,11 @@ def _account_of_runs(asked: Asked) -> tuple[Account, str]:
     return read_account(asked.folder / "azure.json"), ""
 
 
-def _before_setup(asked: Asked, needs: Sequence[Need]) -> Iterator[Finding]:
-    """What has to be right before anything is made. The rest is what the set-up makes."""
-    setupasked.check(asked)
+def _before_setup(asked: GivenOptions, needs: Sequence[Need]) -> Iterator[Finding]:
+    """What must hold before anything is created. The rest is what the set-up creates."""
+    options.check(asked)
     cloud = open_cloud(asked)
-    account = replace(cloud.account, regions=setupasked.regions(asked) or cloud.account.regions)
+    account = replace(cloud.account, regions=options.regions(asked) or cloud.account.regions)
     preflight = Preflight(account, cloud.secret)
     found = list(preflight.standing(made=True))
     yield from found
@@ -94,14 +94,14 @@ def _before_setup(asked: Asked, needs: Sequence[Need]) -> Iterator[Finding]:
 
 
 @contextmanager
-def _as_owner(asked: Asked) -> Iterator[None]:
-    """Who makes roles has to be an owner: any smaller role would be refused at the next step."""
+def _as_owner(asked: GivenOptions) -> Iterator[None]:
+    """Creating roles requires the role Owner: with a smaller one, Azure would refuse the next step."""
     try:
         yield
     except NotAllowed as error:
-        who = setupasked.assignee(error.hint)
-        scope = f"/subscriptions/{setupasked.subscription(asked)}"
+        who = options.assignee(error.hint)
+        scope = f"/subscriptions/{options.subscription(asked)}"
         raise NotAllowed(
-            f"{error.message}: a set-up needs the role Owner of the subscription",
+            f"{error.message}: the set-up requires the role Owner of the subscription",
             hint=f"an owner runs: az role assignment create --role Owner --assignee {who} --scope {scope}",
         ) from error

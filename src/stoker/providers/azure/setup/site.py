@@ -1,4 +1,4 @@
-"""A workspace in Azure as it was asked for: the names and ids of its resources. Pure."""
+"""The names and ids of the resources of a workspace in Azure. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from decimal import Decimal
 from stoker.providers.azure import naming
 from stoker.providers.azure.setup import roles
 
-SETUP = "stoker-setup"  # the tag of everything that the set-up makes, with the workspace's name
-REGIONS = "stoker-regions"  # the tag of the group in which the regions are kept
+SETUP = "stoker-setup"  # tag of everything that the set-up creates; its value is the workspace's name
+REGIONS = "stoker-regions"  # tag of the group that contains the regions
 CONTAINER = "stoker"
-PEOPLE = "stoker-people"  # the tag of a practitioner's group, with the workspace's name
+PEOPLE = "stoker-people"  # tag of a practitioner's group; its value is the workspace's name
 NETWORK = "stoker-network"
 SUBNET = "nodes"
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """A workspace, as it was asked for and as far as it is there."""
+class WorkspaceSite:
+    """A workspace as requested, completed by what exists of it."""
 
     subscription: str
     workspace: str
@@ -27,10 +27,10 @@ class Site:
     group: str
     account: str
     container: str = CONTAINER
-    budget: Decimal | None = None  # a month; None: whatever there is stays
+    budget: Decimal | None = None  # per month; None: unchanged
     mails: tuple[str, ...] = ()
-    network: str = ""  # address range of a network to make; empty: none
-    practitioners: tuple[str, ...] = ()  # object ids of people or groups
+    network: str = ""  # address range of a network to create; empty: none
+    practitioners: tuple[str, ...] = ()  # object ids of users or groups
 
     @property
     def scope(self) -> str:
@@ -49,7 +49,7 @@ class Site:
         return f"{self.account_id}/blobServices/default/containers/{self.container}"
 
     def group_of(self, person: str) -> str:
-        """The group in which a practitioner's machines are."""
+        """The resource group of a practitioner's VMs."""
         return naming.group_id(self.subscription, f"{default_group(self.workspace)}_{person}")
 
     @property
@@ -86,7 +86,7 @@ class Site:
 
     @property
     def titles(self) -> dict[str, str]:
-        """Of the roles of its own."""
+        """Titles of its own roles."""
         return {
             self.node_role: "Stoker node",
             self.practitioner_role: "Stoker practitioner",
@@ -102,11 +102,11 @@ class Site:
 
 
 def default_group(workspace: str) -> str:
-    """With a character that the groups of nodes never have."""
+    """With a character that the groups of nodes never contain."""
     return f"stoker_{workspace}"
 
 
 def default_account(subscription: str, workspace: str) -> str:
-    """Accounts share one name space with the whole world: the end makes it ours."""
+    """Account names are unique across all of Azure: the suffix makes this one ours."""
     own = hashlib.sha256(f"{subscription}/{workspace}".lower().encode()).hexdigest()[:10]
     return f"stoker{workspace.replace('-', '')[:8]}{own}"

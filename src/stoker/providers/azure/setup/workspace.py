@@ -1,4 +1,4 @@
-"""A workspace in Azure: how much of it is there, what makes the rest, and what practitioners are told of it."""
+"""A workspace in Azure: what exists of it, what creates the rest, and what practitioners need to know."""
 
 from __future__ import annotations
 
@@ -15,34 +15,31 @@ from typing import Any
 from urllib.parse import urlencode
 
 from stoker.errors import Conflict
-from stoker.model.workspace.groundwork import Asked, Piece, PieceState
+from stoker.model.workspace.groundwork import GivenOptions, GroundworkPiece, PieceState
 from stoker.model.workspace.handover import Handover, TeamStore
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import PUBLIC_ARM, Account
-from stoker.providers.azure.setup import asked as setupasked
-from stoker.providers.azure.setup import resources
-from stoker.providers.azure.setup import site as setupsite
+from stoker.providers.azure.setup import options, resources
 from stoker.providers.azure.setup.cloud import SetupCloud
-from stoker.providers.azure.setup.resources import Wanted, agrees, merged
+from stoker.providers.azure.setup.resources import WantedResource, agrees, merged
 from stoker.providers.azure.setup.roles import Json
-from stoker.providers.azure.setup.site import Site
+from stoker.providers.azure.setup.site import NETWORK, REGIONS, SETUP, WorkspaceSite, default_account, default_group
 
-Step = tuple[Piece, Callable[[], None]]
+Step = tuple[GroundworkPiece, Callable[[], None]]
 
-_REGION = "eastus"  # where nobody has said one
+_REGION = "eastus"  # the default
 _NETWORKS = "Microsoft.Network/virtualNetworks"
 _ACCOUNTS = "Microsoft.Storage/storageAccounts"
 
 
 class Workspace:
-    def __init__(self, asked: Asked, cloud: SetupCloud) -> None:
+    def __init__(self, asked: GivenOptions, cloud: SetupCloud) -> None:
         self._asked = asked
         self._cloud = cloud
 
     def steps(self, *, costs: bool = False) -> Iterator[Step]:
-        """Each piece as it is now, and what makes it. A piece is looked at when the ones before it have been dealt
-        with, so that whoever makes them one by one sees what they need of each other. The price list is asked for
-        `costs` only."""
+        """Each piece in its current state, with what creates it. A piece is checked after those before it were handled,
+        because it may depend on them. The price list is read for `costs` only."""
         site = self.site
         missing = self._cloud.unregistered(resources.NAMESPACES)
         yield _services(missing), partial(self._register, missing)
@@ -57,7 +54,7 @@ class Workspace:
                 yield self._step(one, self._cloud.assigned(one) if assigned else self._cloud.get(one.id, one.api))
 
     def handover(self) -> Handover:
-        """Everything is there. Names, ids and addresses: what opens them is each practitioner's own login."""
+        """Everything exists. Names, ids and addresses only: each practitioner uses their own login."""
         site, public = self.site, self._cloud.account.arm == PUBLIC_ARM
         own = {} if public else _addresses(self._cloud.account)
         account: dict[str, Any] = {
@@ -87,28 +84,28 @@ class Workspace:
         return f"{endpoint.rstrip('/')}/{self.site.container}" if endpoint else ""
 
     @cached_property
-    def site(self) -> Site:
-        """What was asked for, with what an earlier set-up has settled: a second one needs no more than the name."""
+    def site(self) -> WorkspaceSite:
+        """The request, completed by what an earlier set-up has created: a second one needs only the name."""
         asked = self._asked
-        workspace, subscription = setupasked.workspace(asked), setupasked.subscription(asked)
-        budget, mails = setupasked.budget(asked)
-        people, regions = setupasked.practitioners(asked), setupasked.regions(asked)
-        group, account, network = setupasked.group(asked), setupasked.account(asked), ""
-        setupasked.network(asked, regions)
-        assert self._tenant  # asks for the subscription: from here on the cloud answers
+        workspace, subscription = options.workspace(asked), options.subscription(asked)
+        budget, mails = options.budget(asked)
+        people, regions = options.practitioners(asked), options.regions(asked)
+        group, account, network = options.group(asked), options.account(asked), ""
+        options.network(asked, regions)
+        assert self._tenant  # reads the subscription: from here on the cloud answers
         there = self._group_there(workspace, group)
         if there:
             group, settled, home = there
             regions = _home_first(regions or settled, home)
             account, network = self._settled(group, account)
         regions = regions or (_REGION,)
-        network = setupasked.network(asked, regions) or setupasked.one_region(network, regions)
-        return Site(
+        network = options.network(asked, regions) or options.one_region(network, regions)
+        return WorkspaceSite(
             subscription,
             workspace,
             regions,
-            group or setupsite.default_group(workspace),
-            account or setupsite.default_account(subscription, workspace),
+            group or default_group(workspace),
+            account or default_account(subscription, workspace),
             budget=budget,
             mails=mails,
             network=network,
@@ -120,30 +117,28 @@ class Workspace:
         return str(self._cloud.subscription().get("tenantId", ""))
 
     def _group_there(self, workspace: str, wanted: str) -> tuple[str, tuple[str, ...], str] | None:
-        """The workspace's group, known by its tag: its name, the regions kept in it, and where it is itself."""
-        found = self._cloud.set_up_groups(setupsite.SETUP, workspace)
+        """The workspace's group, found by its tag: its name, the regions in its tag, and its own region."""
+        found = self._cloud.set_up_groups(SETUP, workspace)
         if found:
             name, tags, home = found[0]
             if wanted and wanted.lower() != name.lower():
-                raise Conflict(f"the workspace {workspace} is in the group {name} already", hint="leave --group out")
-            return name, tuple(filter(None, tags.get(setupsite.REGIONS, "").split(","))), home
-        name = wanted or setupsite.default_group(workspace)
+                raise Conflict(f"the workspace {workspace} already uses the resource group {name}", hint="omit --group")
+            return name, tuple(filter(None, tags.get(REGIONS, "").split(","))), home
+        name = wanted or default_group(workspace)
         if self._cloud.get(naming.group_id(self._cloud.account.subscription, name), resources.GROUPS_API):
             raise Conflict(
-                f"there is a group {name} that no set-up of {workspace} has made",
+                f"the resource group {name} exists, but was not created by a set-up of {workspace}",
                 hint="choose another name with --group, or another --workspace",
             )
         return None
 
     def _settled(self, group: str, account: str) -> tuple[str, str]:
-        """The storage account and the network that are in the group."""
-        accounts = [
-            name for kind, name, tags in self._cloud.inside(group) if kind == _ACCOUNTS and setupsite.SETUP in tags
-        ]
+        """The storage account and the network in the group."""
+        accounts = [name for kind, name, tags in self._cloud.inside(group) if kind == _ACCOUNTS and SETUP in tags]
         if accounts and account and account != accounts[0]:
-            raise Conflict(f"the workspace's storage account is {accounts[0]} already", hint="leave --account out")
+            raise Conflict(f"the workspace already uses the storage account {accounts[0]}", hint="omit --account")
         place = naming.group_id(self._cloud.account.subscription, group)
-        found = self._cloud.get(f"{place}/providers/{_NETWORKS}/{setupsite.NETWORK}", resources.NETWORK_API)
+        found = self._cloud.get(f"{place}/providers/{_NETWORKS}/{NETWORK}", resources.NETWORK_API)
         space = found["properties"]["addressSpace"]["addressPrefixes"] if found else ()
         return (accounts[0] if accounts else account), next(iter(space), "")
 
@@ -151,8 +146,8 @@ class Workspace:
         for one in namespaces:
             self._cloud.register(one)
 
-    def _step(self, one: Wanted, found: Json | None) -> Step:
-        piece = Piece(one.kind, one.title, one.why, PieceState.MISSING)
+    def _step(self, one: WantedResource, found: Json | None) -> Step:
+        piece = GroundworkPiece(one.kind, one.title, one.why, PieceState.MISSING)
         if found is None:
             return piece, partial(self._cloud.put, one)
         mended = merged(one, found)
@@ -162,27 +157,27 @@ class Workspace:
     def _rate(self) -> str:
         account = self._cloud.account
         rate = usd_per_gb_month(account.prices, account.ca_file, self.site.regions[0])
-        return f"${rate.normalize():f} per GB" if rate is not None else "by use; the price list does not say"
+        return f"${rate.normalize():f} per GB" if rate is not None else "billed by use; price unknown"
 
 
-def _services(missing: list[str]) -> Piece:
+def _services(missing: list[str]) -> GroundworkPiece:
     state = PieceState.MISSING if missing else PieceState.THERE
     named = ", ".join(one.removeprefix("Microsoft.") for one in missing or resources.NAMESPACES)
-    return Piece("services", named, "a new subscription has to ask for them once", state)
+    return GroundworkPiece("services", named, "registered once per subscription", state)
 
 
 def _home_first(regions: tuple[str, ...], home: str) -> tuple[str, ...]:
-    """The group's own region stays the first: the store is there."""
+    """The group's own region stays first: the store is there."""
     return (home, *(one for one in regions if one != home)) if home in regions or not regions else regions
 
 
 def _addresses(account: Account) -> dict[str, str]:
-    """Of an Azure that is not the public one."""
+    """Endpoints of an Azure that is not the public one."""
     return {"arm": account.arm, "login": account.login, "prices": account.prices}
 
 
 def _certificate(ca_file: str) -> str:
-    """The text itself: a path would mean nothing on another computer."""
+    """The certificate itself: a path would mean nothing on another computer."""
     return Path(ca_file).read_text(encoding="ascii") if ca_file else ""
 
 
@@ -192,14 +187,14 @@ def _login(tenant: str, public: bool) -> tuple[str, ...]:
     return (f"export AZURE_TENANT_ID={tenant} AZURE_CLIENT_ID=… AZURE_CLIENT_SECRET=…",)
 
 
-# What a gigabyte in the store costs, from Azure's public price list.
+# The price of a gigabyte in the store, from Azure's public price list.
 
 _TIMEOUT_S = 10.0
 _METER, _PRODUCT = "Hot LRS Data Stored", "General Block Blob v2"
 
 
 def usd_per_gb_month(prices: str, ca_file: str, region: str) -> Decimal | None:
-    """Of the first gigabytes: from 51,200 on it is less. None where the list cannot be had, or does not say."""
+    """Of the first gigabytes: above 51,200 it is less. None where the list is unavailable, or has no such price."""
     words = {"serviceName": "Storage", "armRegionName": region, "meterName": _METER, "productName": _PRODUCT}
     asked = " and ".join(f"{word} eq '{value}'" for word, value in words.items())
     context = ssl.create_default_context(cafile=ca_file or None)

@@ -1,1 +1,1 @@
-"""Requests to Azure and its answers as they went over the wire: written down without secrets, and played back."""
+"""Requests to Azure and its responses: recorded without secrets, and replayed."""

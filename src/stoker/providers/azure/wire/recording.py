@@ -1,4 +1,4 @@
-"""Writes every request to Azure and its answer to a file, one JSON line each, without secrets, while a switch is on."""
+"""While a switch is on, records every request to Azure and its response, one JSON line each, without secrets."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.wire.scrubbing import Scrubber
 
-SWITCH = "azure.record"  # beside azure.json: while it is there, it names the file to write to
+SWITCH = "azure.record"  # next to azure.json: while it exists, it names the file to write to
 _HEADERS = ("azure-asyncoperation", "location", "retry-after", "date", "content-type", "x-ms-error-code")
 
 
-class Recorder:
-    """Reads the switch at each request, so that a server that is at work need not be started again."""
+class TrafficRecorder:
+    """Reads the switch at each request, so that a running server need not be restarted."""
 
     def __init__(self, account: Account) -> None:
         self._switch = Path(account.switch) if account.switch else None
@@ -32,7 +32,7 @@ class Recorder:
     def note(
         self, asked: tuple[str, str, Any], status: int, headers: Mapping[str, str], answer: Any, took_s: float = 0.0
     ) -> None:
-        """`asked` is method, URL and body. A file that cannot be written loses the line, and nothing else."""
+        """`asked` is method, URL and body. If the file cannot be written, only the line is lost."""
         method, url, body = asked
         scrub, path = self._scrub, urlsplit(url).path
         line = {
@@ -49,7 +49,7 @@ class Recorder:
             self._write(f"{json.dumps(line, ensure_ascii=False)}\n".encode())
 
     def _write(self, line: bytes) -> None:
-        """One write of a whole line: a server and a command may write to the same file."""
+        """Writes a whole line at once: a server and a command may write to the same file."""
         assert self._switch is not None
         target = self._switch.read_text(encoding="utf-8").strip()
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -61,7 +61,7 @@ class Recorder:
 
 @contextmanager
 def recording(folder: Path, file: Path) -> Iterator[None]:
-    """Everything that is asked of Azure meanwhile, by this program and by the server, goes to the file."""
+    """Meanwhile, all requests to Azure, by this program and by the server, are recorded to the file."""
     switch = folder / SWITCH
     file.unlink(missing_ok=True)
     file.touch(mode=0o600)
@@ -73,7 +73,7 @@ def recording(folder: Path, file: Path) -> Iterator[None]:
 
 
 def parsed(body: Any) -> Any:
-    """JSON where it is that; else the text."""
+    """JSON if it parses; else the text."""
     if isinstance(body, bytes | bytearray):
         body = bytes(body).decode(errors="replace")
     if not isinstance(body, str):

@@ -1,4 +1,4 @@
-"""Answers from a recording instead of from Azure: what somebody met far away becomes a test here."""
+"""Responses from a recording instead of from Azure: turns a problem seen elsewhere into a test."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from urllib.parse import parse_qs, urlsplit
 from stoker.errors import ProviderFailed
 from stoker.providers.azure.wire.scrubbing import CLIENT, SUBSCRIPTION, TENANT
 
-# Ids and random names differ from one time to the next; what is asked for does not.
+# Ids and random names differ from run to run; the requests do not.
 _ACCIDENTAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{8,}", re.IGNORECASE)
 IDS = {"subscription": SUBSCRIPTION, "tenant": TENANT, "client": CLIENT}  # of the account in a recording
 
 Line = dict[str, Any]
 
 
-class Replay:
-    """Requests of the same form are answered in the order of the recording; the last answer is given again."""
+class TrafficReplay:
+    """Requests of the same form get the responses in recorded order; the last one is repeated."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -35,12 +35,12 @@ class Replay:
     def answer(self, method: str, url: str) -> Line:
         known = self._answers.get(form(method, url))
         if not known:
-            raise ProviderFailed(f"{self._file} has no answer to {form(method, url)}")
+            raise ProviderFailed(f"{self._file} has no response to {form(method, url)}")
         return known.popleft() if len(known) > 1 else known[0]
 
 
 def form(method: str, url: str) -> str:
-    """What is asked for, whoever asks: method, path without ids, version and filter."""
+    """The request without what varies: method, path without ids, version and filter."""
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     asked = "&".join(f"{name}={value}" for name in ("api-version", "$filter") for value in query.get(name, ()))
@@ -48,7 +48,7 @@ def form(method: str, url: str) -> str:
 
 
 def answered(line: Line) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body. It is now: clocks were compared when it was recorded."""
+    """Status, headers and body. The Date header is now: the clocks were compared during recording."""
     headers = {**line["headers"], "Date": formatdate(time.time(), usegmt=True)}
     headers = {name: value for name, value in headers.items() if name.lower() != "retry-after"}
     answer = line["answer"]
@@ -56,7 +56,7 @@ def answered(line: Line) -> tuple[int, dict[str, str], bytes]:
 
 
 class ReplayCredential:
-    """Somebody who is logged in, as far as an SDK can tell."""
+    """A credential that satisfies the SDKs."""
 
     def get_token(self, *_scopes: str, **_more: Any) -> Any:
         from azure.core.credentials import AccessToken

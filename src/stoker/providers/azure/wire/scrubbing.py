@@ -1,7 +1,7 @@
-"""Takes out of requests and answers what nobody else should read: secrets by their names and forms, ids by stand-ins.
+"""Removes secrets from requests and responses, by name and form, and replaces ids by stand-ins.
 
-Ids stay ids: the same one becomes the same stand-in everywhere, so that what belongs together can still be seen, and a
-client can still read the answers. Pure.
+The same id becomes the same stand-in everywhere, so that relations stay visible and a client can still parse the
+responses. Pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORMS = (
     (re.compile(r"(?i)\bBearer\s+\S+"), "Bearer <token>"),
     (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<mail>"),
 )
-# Fields whose value is nobody's business, at any depth, in lower case.
+# Fields whose value is private, at any depth, in lower case.
 _HIDDEN = frozenset(
     [
         "customdata",
@@ -51,10 +51,14 @@ _HIDDEN = frozenset(
         "contactemails",
     ]
 )
+# All that a template may say of a hidden value without saying the value: any other expression may contain it.
+_REFERENCE = re.compile(r"\[(parameters|variables)\('[A-Za-z0-9_-]{1,64}'\)\]")
+_SECURE = frozenset(["securestring", "secureobject"])
+_TYPES = _SECURE | {"string", "int", "bool", "object", "array"}
 
 
 class Scrubber:
-    """The account's own ids have stand-ins that are known; that of another depends on it and on the account alone."""
+    """The account's own ids have fixed stand-ins; that of any other id depends only on it and on the account."""
 
     def __init__(self, subscription: str, tenant: str = "", client: str = "") -> None:
         named = {subscription.lower(): SUBSCRIPTION, tenant.lower(): TENANT, client.lower(): CLIENT}
@@ -69,26 +73,22 @@ class Scrubber:
         return _GUID.sub(lambda found: self._stand_in(found[0]), text)
 
     def body(self, value: Any, path: str = "") -> Any:
-        """A JSON value. `path` is that of the request: the bodies of some say nothing but secrets."""
+        """A JSON value. `path` is that of the request: the bodies of some consist of secrets."""
         if path.lower().endswith(("/listkeys", "/regeneratekey", "/runcommand", "/listsecrets", "/listaccountsas")):
             return "<hidden>" if value else value
-        return self._value(value)
+        return self._value(value, _HIDDEN | _declared_secure(value))
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: Any, hidden: frozenset[str]) -> Any:
         if isinstance(value, Mapping):
-            return {self.text(str(key)): self._field(str(key), one) for key, one in value.items()}
+            return {self.text(str(key)): self._field(str(key), one, hidden) for key, one in value.items()}
         if isinstance(value, list):
-            return [self._value(one) for one in value]
+            return [self._value(one, hidden) for one in value]
         return self.text(value) if isinstance(value, str) else value
 
-    def _field(self, key: str, value: Any) -> Any:
-        if key.lower() not in _HIDDEN or value in (None, "", [], {}):
-            return self._value(value)
-        if isinstance(value, Mapping) and set(value) == {"type"}:  # the declaration of a parameter, not its value
-            return dict(value)
-        if isinstance(value, str) and value.startswith("[") and value.endswith("]"):  # an expression of a template
-            return self.text(value)
-        return "<hidden>"
+    def _field(self, key: str, value: Any, hidden: frozenset[str]) -> Any:
+        if key.lower() not in hidden or value in (None, "", [], {}):
+            return self._value(value, hidden)
+        return value if _says_no_value(value) else "<hidden>"
 
     def _stand_in(self, id: str) -> str:
         lowered = id.lower()
@@ -96,3 +96,24 @@ class Scrubber:
             return id
         digest = hashlib.sha256(f"{self._salt}/{lowered}".encode()).hexdigest()
         return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
+
+
+def _declared_secure(value: Any) -> frozenset[str]:
+    """Names of the parameters that a template anywhere in a body calls secure, in lower case."""
+    if isinstance(value, list):
+        return frozenset[str]().union(*map(_declared_secure, value))
+    if not isinstance(value, Mapping):
+        return frozenset()
+    found = (str(name).lower() for name, one in value.items() if isinstance(one, Mapping) and _type(one) in _SECURE)
+    return frozenset(found).union(*map(_declared_secure, value.values()))
+
+
+def _says_no_value(value: Any) -> bool:
+    """The declaration of a parameter, or a reference to one."""
+    if isinstance(value, Mapping):
+        return set(value) == {"type"} and _type(value) in _TYPES
+    return isinstance(value, str) and bool(_REFERENCE.fullmatch(value))
+
+
+def _type(declaration: Mapping[str, Any]) -> str:
+    return str(declaration.get("type", "")).lower()

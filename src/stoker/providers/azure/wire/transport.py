@@ -1,4 +1,4 @@
-"""The SDKs' own transport over a session that notes what goes through it, or answers from a recording."""
+"""The SDKs' own transport on a session that records the traffic, or replays a recording."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.structures import CaseInsensitiveDict
 
 from stoker.providers.azure.account.account import Account
-from stoker.providers.azure.wire.recording import Recorder
-from stoker.providers.azure.wire.replaying import Replay, answered
+from stoker.providers.azure.wire.recording import TrafficRecorder
+from stoker.providers.azure.wire.replaying import TrafficReplay, answered
 
 
 def transport(account: Account) -> Any:
-    """For any client of the SDKs."""
+    """For any SDK client."""
     from azure.core.pipeline.transport import RequestsTransport
 
     verify = {"connection_verify": account.ca_file} if account.ca_file else {}
     session = Session()
-    adapter = Replaying(Replay(Path(account.replay))) if account.replay else Noting(Recorder(account))
+    adapter = Replaying(TrafficReplay(Path(account.replay))) if account.replay else Noting(TrafficRecorder(account))
     session.mount("https://", adapter)
     made = RequestsTransport(session=session, session_owner=False, **verify)
     if account.replay:
-        made.sleep = lambda _: None  # whoever waited for this waited when it was recorded
+        made.sleep = lambda _: None  # the wait happened during recording
     return made
 
 
 class Noting(HTTPAdapter):
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: TrafficRecorder) -> None:
         super().__init__()
         self._recorder = recorder
 
@@ -46,7 +46,7 @@ class Noting(HTTPAdapter):
 
 
 class Replaying(BaseAdapter):
-    def __init__(self, replay: Replay) -> None:
+    def __init__(self, replay: TrafficReplay) -> None:
         super().__init__()
         self._replay = replay
 

@@ -19,8 +19,8 @@ class WorldDatabase(Database):
         connection = sqlite3.connect(":memory:", check_same_thread=False)
         _empty().backup(connection)
         super().__init__(create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool))
-        self.saved: dict[str, Run] = {}  # by id, as it was last written
-        self.told: list[str] = []  # events that nobody has read yet
+        self.saved: dict[str, Run] = {}  # by id, as last written
+        self.told: list[str] = []  # unread events
 
     def add(self, run: Run, submission: str, events: Iterable[Event]) -> Run:
         added = super().add(run, submission, events)
@@ -37,7 +37,7 @@ class WorldDatabase(Database):
 
 @cache
 def _empty() -> sqlite3.Connection:
-    """With all tables: making them takes longer than most lives."""
+    """With all tables: creating them takes longer than most lives."""
     connection = sqlite3.connect(":memory:", check_same_thread=False)
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
     with engine.begin() as opened:

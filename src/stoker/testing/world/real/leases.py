@@ -1,14 +1,14 @@
-"""The leases of machines as they read them in the store: each lasts from when its machine first sees it."""
+"""The leases that machines read in the store: each lasts from when its machine first sees it."""
 
 from __future__ import annotations
 
-from stoker.testing.world.leases import Leases
-from stoker.testing.world.machine import Machine
+from stoker.testing.world.leases import WorldLeases
+from stoker.testing.world.machine import WorldMachine
 
 
-class StoredLeases(Leases):
-    """Machines look often, and their looks need no moment each: a lease is seen when it is written, or as soon as a
-    machine that was cut off can read again."""
+class StoredLeases(WorldLeases):
+    """Machines look often, and their looks need no events: a lease is seen when it is written, or as soon as a machine
+    that was cut off can read again."""
 
     def given(self, key: str, seconds: float) -> None:
         """The server has written one."""
@@ -18,8 +18,8 @@ class StoredLeases(Leases):
         machine.lease_s, machine.given_at, machine.renewed = seconds, self._timeline.now, True
         self.settle(machine)
 
-    def settle(self, machine: Machine) -> None:
-        """`renewed`: there is one that the machine has not seen. One that is idle stays for a short time only."""
+    def settle(self, machine: WorldMachine) -> None:
+        """`renewed`: there is one that the machine has not seen. An idle machine stays only for a short time."""
         if not machine.lease_s or not machine.up or machine.off:
             return
         if machine.renewed and not self.is_cut(machine):

@@ -1,4 +1,4 @@
-"""An event loop in virtual time, for one life of a server: it ends between any two awaits, and nobody tidies up."""
+"""An event loop in virtual time, for one life of a server: it may stop between any two awaits, without clean-up."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from typing import Any, cast
 from stoker.server.rounds.outside import Clock
 from stoker.testing.world.timeline import Timeline, moment
 
-CALL_S = 0.02  # that a call to the outside takes, where nothing hangs
+CALL_S = 0.02  # duration of an outside call, if nothing hangs
 
 
 class VirtualLoop:
-    """What asyncio uses of a loop. Work for threads is done inline at one virtual moment, and its answer arrives when
-    the time is over that it says to have taken. So the same seed gives the same life. A loop that is dead resumes
-    nothing: what it held is kept until the world is over, since a coroutine that is thrown away would still run its
-    `finally`."""
+    """What asyncio uses of a loop. Work for threads runs inline at one virtual moment, and its result arrives after its
+    virtual duration. So the same seed gives the same life. A dead loop resumes nothing: its coroutines are kept until
+    the world ends, since a dropped coroutine would still run its `finally`."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -30,19 +29,19 @@ class VirtualLoop:
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._count = 0  # of timers: of two at the same moment the older one comes first
-        self._planned = float("inf")  # when the timeline next comes by
+        self._planned = float("inf")  # the next visit of the timeline
         self.is_dead = False
-        self.dies_in: int | None = None  # steps that are still taken
+        self.dies_in: int | None = None  # remaining steps
         self.died: Callable[[], None] = lambda: None
-        self.taking_s = 0.0  # what the call that is being made has taken so far
-        self.failures: list[str] = []  # of what nobody waited for
+        self.taking_s = 0.0  # duration of the current call so far
+        self.failures: list[str] = []  # of tasks that nobody awaited
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def kill(self) -> None:
         self.is_dead = True
 
     def bury(self) -> None:
-        """The world is over: what was never resumed is thrown away without a word."""
+        """The world has ended: drops silently what was never resumed."""
         self.kill()
         with _running(self._self):
             for task in sorted(self._tasks, key=asyncio.Task.get_name):
@@ -51,7 +50,7 @@ class VirtualLoop:
                     task.get_coro().close()
         self._tasks.clear()
 
-    # What asyncio asks of a loop
+    # The interface that asyncio requires
 
     def time(self) -> float:
         return self._timeline.now + self.taking_s
@@ -96,7 +95,7 @@ class VirtualLoop:
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It stays in the heap, and is passed over."""
+        """It stays in the heap, and is skipped."""
 
     def run_in_executor(self, _executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         future = self.create_future()
@@ -107,7 +106,7 @@ class VirtualLoop:
         if not self.is_dead:
             self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
 
-    # How it goes on
+    # Execution
 
     def _work(self, future: asyncio.Future[Any], work: Callable[[], Any]) -> None:
         if self.is_dead:
@@ -141,25 +140,26 @@ class VirtualLoop:
         """Everything that is ready, one step after the other."""
         if when != self._planned:
             return
-        self._planned = float("-inf")  # what gets ready meanwhile is run below
-        while not self.is_dead and (handle := self._next()):
-            if self.dies_in is not None:
-                self.dies_in -= 1
-                if self.dies_in < 0:
-                    self.died()
-                    return
-            with _running(self._self):
+        self._planned = float("-inf")  # what becomes ready meanwhile runs below
+        with _running(self._self):
+            while not self.is_dead and (handle := self._next()):
+                if self.dies_in is not None:
+                    self.dies_in -= 1
+                    if self.dies_in < 0:
+                        self.died()
+                        return
                 handle._run()
         self._planned = float("inf")
         if self._timers:
             self._come_by(self._timers[0][0])
 
     def _next(self) -> asyncio.Handle | None:
-        while self._timers and (self._timers[0][0] <= self._timeline.now or self._timers[0][2].cancelled()):
-            self._ready.append(heapq.heappop(self._timers)[2])
-        while self._ready:
-            handle = self._ready.popleft()
-            if not handle.cancelled():
+        timers, ready = self._timers, self._ready
+        while timers and (timers[0][0] <= self._timeline.now or timers[0][2]._cancelled):
+            ready.append(heapq.heappop(timers)[2])
+        while ready:
+            handle = ready.popleft()
+            if not handle._cancelled:
                 return handle
         return None
 

@@ -1,4 +1,4 @@
-"""The cloud of the world as a provider: what it shows is looked at often while something happens, and rarely else."""
+"""The cloud of the world as a provider: looked at often while something happens, and rarely otherwise."""
 
 from __future__ import annotations
 
@@ -8,26 +8,31 @@ from functools import cache
 
 from stoker.errors import LoginFailed, ProviderUnavailable
 from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
-from stoker.testing.world.cloud import Cloud
-from stoker.testing.world.scenario import Fault
+from stoker.testing.world.cloud import WorldCloud
+from stoker.testing.world.scenario import MishapKind
 from stoker.testing.world.timeline import Timeline
 
 NEAR_S, SOON_S, LATE_S = 0.4, 1.0, 30.0  # between looks
 
 
 class WorldProvider:
-    """A server looks every second; in the world, rounds in which nothing can be new are left out."""
+    """A server looks every second; the world skips rounds in which nothing can be new."""
 
-    def __init__(self, cloud: Cloud, timeline: Timeline, features: Features, slots: int | None) -> None:
+    def __init__(self, cloud: WorldCloud, timeline: Timeline, features: Features, slots: int | None) -> None:
         self._cloud = cloud
         self._timeline = timeline
-        self._features = features
+        self._features, self._asked_at = features, (-1.0, -1.0)
         self._slots = slots
         self.stirred_at = 0.0
         self._with_pause = cache(lambda pause_s: replace(features, look_every_s=pause_s))
 
     @property
     def features(self) -> Features:
+        if self._asked_at != (moment := (self._timeline.now, self.stirred_at)):
+            self._asked_at, self._features = moment, self._paced()
+        return self._features
+
+    def _paced(self) -> Features:
         calm_s = self._timeline.now - self.stirred_at
         if self._slots is not None and calm_s < SOON_S:
             return self._with_pause(NEAR_S)
@@ -59,7 +64,7 @@ class WorldProvider:
         return self._cloud.prices[offer.place]
 
     def _check(self) -> None:
-        if self._cloud.faults[Fault.LOGGED_OUT]:
+        if self._cloud.faults[MishapKind.LOGGED_OUT]:
             raise LoginFailed("the login has expired")
-        if self._cloud.faults[Fault.BLIND] and self._slots is None:
+        if self._cloud.faults[MishapKind.BLIND] and self._slots is None:
             raise ProviderUnavailable("the provider does not answer")

@@ -1,4 +1,5 @@
-"""Real servers on one database: each is an object that may be dropped between any two awaits, and another is made."""
+"""Real servers on one database: each is an object that may be dropped between any two awaits and replaced by
+another."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from stoker.engine.decision import Decision
 from stoker.errors import StokerError
 from stoker.model.run.run import Run
 from stoker.model.workspace.home import Home
-from stoker.server.records.recorder import Recorder, Signing
-from stoker.server.records.storetable import StoreTable
+from stoker.server.records.recorder import FactsRecorder, Signing
+from stoker.server.records.tables import StoreTable
 from stoker.server.rounds.leases import Leases
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.limits import LimitBook
@@ -21,7 +22,7 @@ from stoker.server.rounds.performer import Performer
 from stoker.server.rounds.reconciler import Reconciler
 from stoker.server.stores.accesses import Accesses
 from stoker.server.stores.keychain import Keychain, Vault
-from stoker.server.stores.stores import Stores
+from stoker.server.stores.stores import StoreDirectory
 from stoker.server.visits.wishes import Visits
 from stoker.testing.world.real.database import WorldDatabase
 from stoker.testing.world.real.loop import VirtualClock, VirtualLoop
@@ -39,7 +40,7 @@ Request = Callable[[Ledger], Coroutine[Any, Any, object]]
 
 
 class MemoryKeyring:
-    """What a system's keyring offers, for as long as the world lasts."""
+    """The interface of a system keyring, for the duration of the world."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], str] = {}
@@ -55,7 +56,7 @@ class MemoryKeyring:
 
 
 class RealServer:
-    """What the world sees of them: the one that is up, or that nobody is."""
+    """What the world sees: the running server, or none."""
 
     def __init__(self, world: RealWorld, store: WorldStore, provider: WorldProvider) -> None:
         self._world = world
@@ -64,11 +65,11 @@ class RealServer:
         self._provider = provider
         self._keychain = Keychain(NOWHERE / "credentials", MemoryKeyring())
         self.database = WorldDatabase()
-        self.deaf = 0  # how many troubles keep the store from being used
+        self.deaf = 0  # how many faults make the store unusable
         self.up = False
         self.clock_wrong_s = 0.0
-        self._graves: list[VirtualLoop] = []  # that are dead, with all that they held
-        self._asked: list[Request] = []  # what people wait for: asked again when a server is there
+        self._graves: list[VirtualLoop] = []  # dead loops, with everything they held
+        self._asked: list[Request] = []  # pending requests: repeated when a server is back
         self._start()
 
     @property
@@ -84,12 +85,12 @@ class RealServer:
         return self._loop.failures
 
     def bury(self) -> None:
-        """The world is over."""
+        """The world has ended."""
         for loop in (*self._graves, self._loop):
             loop.bury()
 
     def add(self, run: Run) -> None:
-        """Somebody submits it, and does so again until the server has answered."""
+        """Submits it, and retries until the server has answered."""
         self._ask(lambda ledger: ledger.add(run, run.id, []))
 
     def change(self, run_id: str, how: Callable[[Run], Decision]) -> None:
@@ -101,14 +102,14 @@ class RealServer:
         self._timeline.after(seconds, self._look)
 
     def catch_up(self) -> None:
-        """Nothing is left out that a look would show."""
+        """Skips nothing that a look would show."""
 
     def deafen(self, by: int) -> None:
         self.deaf += by
         self.wake()
 
     def crash(self, seconds: float) -> None:
-        """Whatever it was about to do is not done."""
+        """Pending actions are dropped."""
         self._world.note(f"the server is killed, and is back in {seconds:.0f} s")
         self.up = False
         self._loop.kill()
@@ -116,7 +117,7 @@ class RealServer:
         self._timeline.after(seconds, self._start)
 
     def crash_soon(self, where: int, seconds: float) -> None:
-        """Some steps of its loop from now on."""
+        """After some more steps of its loop."""
         drawn = random.Random(f"{self._world.scenario.seed} {self._timeline.now} {where}")  # no secret
         self._loop.dies_in = drawn.randrange(MOST_STEPS)
         self._loop.died = lambda: self.crash(seconds)
@@ -139,12 +140,12 @@ class RealServer:
         self._loop.taking_s += seconds
 
     def _assembled(self) -> tuple[Ledger, Reconciler]:
-        """As `server/service.py` does, without what serves people."""
+        """As `server/service.py`, without the API."""
         providers = {self._world.provider: self._provider}
         table = StoreTable(self.database.engine, NOWHERE / "stores")
-        stores = Stores(Home(NOWHERE), table, self._keychain, folder=self._store)
+        stores = StoreDirectory(Home(NOWHERE), table, self._keychain, folder=self._store)
         accesses = Accesses(stores, self._keychain, self._clock)
-        ledger = Ledger(self.database, Recorder(stores, Signing(self._keychain)))
+        ledger = Ledger(self.database, FactsRecorder(stores, Signing(self._keychain)))
         leases = Leases(providers, stores, accesses, self._clock)
         vault = Vault(NOWHERE / "secrets")
         performer = Performer(providers, stores, accesses, leases, ledger, vault, self._clock, Visits())

@@ -1,10 +1,10 @@
-"""The store of the world: what the server writes reaches agents, and what agents say is there when it is read."""
+"""The store of the world: the server's messages reach agents, and the reports of agents can be read."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from stoker.errors import Missing, StoreDenied, StoreFailed, StoreUnavailable
 from stoker.model import wire
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from stoker.testing.world.real.world import RealWorld
 
 NEAR, FAR = "file:///world", "/world"  # `stores/pacing.py` tells them apart by these
-HUNG_S = 25.0  # until a request to a store that does not answer is given up
-READ_S = 1.0  # until an agent sees what was written for it: it cannot know that it is no older than its last look
+HUNG_S = 25.0  # until a request to a store that does not answer times out
+READ_S = 1.0  # until an agent sees what was written for it: it is at most as old as its last look
 
 _OF_RUN = re.compile(r"runs/(?P<run>[^/]+)/")
 _OF_ATTEMPT = re.compile(
@@ -29,21 +29,29 @@ _OF_ATTEMPT = re.compile(
 )
 
 
+class StoredReport(NamedTuple):
+    agent: Agent
+    beat: int
+    news: tuple[object, ...]
+    data: bytes
+
+
 class WorldStore(MemoryStore):
-    """As the server has it: its faults are those that the server meets."""
+    """As the server sees it, with the faults that affect the server."""
 
     def __init__(self, world: RealWorld, url: str) -> None:
         super().__init__(url)
         self._world = world
-        self.takes: Callable[[float], None] = lambda _: None  # the call that is being made takes so many seconds
+        self.takes: Callable[[float], None] = lambda _: None  # adds seconds to the current call
+        self._written: dict[str, StoredReport] = {}  # by node key: its newest report
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         self._check()
         if (agent := self._reporter(key)) is None:
             return super().get(key, start, size)
-        if (report := agent.said()) is None:
-            raise Missing(f"the store has no `{key}`")
-        data = wire.dump(report)
+        data = self._report_of(agent)
+        if data is None:
+            raise Missing(f"`{key}` not found in the store")
         return data[start:] if size is None else data[start : start + size]
 
     def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
@@ -81,6 +89,16 @@ class WorldStore(MemoryStore):
         return (
             self._world.agents.get(f"{found['run']}-{found['number']}") if found and found["what"] == "report" else None
         )
+
+    def _report_of(self, agent: Agent) -> bytes | None:
+        """As it was last written: with every heartbeat, and whenever there is news."""
+        key, beat = agent.machine.key, int(self._world.timeline.now / pacing.pacing(self).beat_s)
+        if (kept := self._written.get(key)) and (kept.agent, kept.beat, kept.news) == (agent, beat, agent.news):
+            return kept.data
+        if (report := agent.said()) is None:
+            return None
+        self._written[key] = StoredReport(agent, beat, agent.news, wire.dump(report))
+        return self._written[key].data
 
     def _tell(self, key: str, data: bytes) -> None:
         found = _OF_ATTEMPT.fullmatch(key)

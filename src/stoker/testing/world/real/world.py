@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Self
 
-from stoker.testing.world.machine import Machine
-from stoker.testing.world.promises import Broken
+from stoker.testing.world.machine import WorldMachine
+from stoker.testing.world.promises import PromiseBroken
 from stoker.testing.world.real.leases import StoredLeases
 from stoker.testing.world.real.provider import WorldProvider
 from stoker.testing.world.real.server import RealServer
@@ -20,7 +20,7 @@ from stoker.testing.world.world import World
 
 class RealWorld(World):
     def __init__(self, scenario: Scenario, *, trace: bool = False) -> None:
-        self._found: Broken | None = None  # inside the server, which would take it for an error of its own
+        self._found: PromiseBroken | None = None  # inside the server, which would treat it as its own error
         super().__init__(scenario, trace=trace)
         self.cloud.made = self._made
 
@@ -42,7 +42,7 @@ class RealWorld(World):
                 self.real.bury()
         for run in self.real.saved.values():
             if (kept := self.real.database.find(run.name)) != run:
-                raise Broken("what is saved can be read", f"{run.name} was saved as {run} and is read as {kept}")
+                raise PromiseBroken("what is saved can be read", f"{run.name} was saved as {run} but is read as {kept}")
         return self
 
     def check(self) -> None:
@@ -54,17 +54,17 @@ class RealWorld(World):
         if self._found:
             raise self._found
         if surprises := self._surprises + self.real.failures:
-            raise Broken("the server does not fail", surprises[0])
+            raise PromiseBroken("the server does not fail", surprises[0])
 
-    def _made(self, machine: Machine) -> None:
+    def _made(self, machine: WorldMachine) -> None:
         try:
             self.promises.made(machine)
-        except Broken as found:
+        except PromiseBroken as found:
             self._found = self._found or found
 
 
 class _Surprises(logging.Handler):
-    """What the server writes a traceback for: an error that nobody expected."""
+    """Errors for which the server logs a traceback, which nobody expected."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

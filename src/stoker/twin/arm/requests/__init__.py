@@ -1,1 +1,1 @@
-"""How a request to Resource Manager is read, checked and dispatched."""
+"""How a request to Resource Manager is parsed, checked and dispatched."""

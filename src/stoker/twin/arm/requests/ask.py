@@ -1,4 +1,4 @@
-"""A request to Resource Manager as data, its answer, and the table that says who answers what."""
+"""A request to Resource Manager as data, its response, and the table of handlers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 
 from stoker.twin import ids
 from stoker.twin.refusal import invalid, unreadable
-from stoker.twin.state import Cloud, Operation, Resource, name_uuid
+from stoker.twin.state import CloudState, Operation, Resource, name_uuid
 from stoker.twin.web import odata
 
-RETRY_AFTER_S = 1  # Azure says 10 or more, and means it
+RETRY_AFTER_S = 1  # Azure says 10 or more
 
 _PAGE = 100
 
@@ -22,13 +22,13 @@ _PAGE = 100
 class Ask:
     method: str
     path: str
-    target: ids.Target
+    target: ids.ResourceTarget
     now: float
     wall: Callable[[float], datetime]
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
     claims: Mapping[str, Any] = field(default_factory=dict)
-    base: str = ""  # the URL that the client knows the twin by
+    base: str = ""  # the client's URL of the twin
     number: int = 0
 
     @property
@@ -40,7 +40,7 @@ class Ask:
         return self.query.get("api-version", "")
 
     def uuid(self, *words: object) -> str:
-        """An id of its own for something this request makes."""
+        """A unique id for something that this request creates."""
         return name_uuid(*words, self.number, self.target.id.lower())
 
     def url(self, path: str, **query: str) -> str:
@@ -50,25 +50,25 @@ class Ask:
         return self.wall(self.now if moment is None else moment).isoformat()
 
     def at(self, id: str, body: Mapping[str, Any], method: str = "PUT") -> Ask:
-        """The same caller asks for something else, as a deployment does for its parts."""
+        """A further request of the same caller, as a deployment sends for its parts."""
         return replace(
             self, method=method, path=id, target=ids.read(id), body=body, query={"api-version": self.version}
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ArmAnswer:
     status: int = 200
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Cloud, Ask], tuple[Cloud, Answer]]
+Handler = Callable[[CloudState, Ask], tuple[CloudState, ArmAnswer]]
 ROUTES: dict[tuple[str, str, str], Handler] = {}
 
 
 def route(method: str, kind: str, tail: str = "") -> Callable[[Handler], Handler]:
-    """Registers who answers: a method on a kind of resource, with the word behind its name."""
+    """Registers a handler: for a method on a kind of resource, with the word after its name."""
 
     def register(handler: Handler) -> Handler:
         ROUTES[method, kind.lower(), tail.lower()] = handler
@@ -78,17 +78,17 @@ def route(method: str, kind: str, tail: str = "") -> Callable[[Handler], Handler
 
 
 def begin(
-    cloud: Cloud, ask: Ask, verb: str, takes_s: float, about: str = "", *, error: Mapping[str, Any] | None = None
-) -> tuple[Cloud, Operation]:
-    """A long-running operation starts; its chores can be added to it."""
+    cloud: CloudState, ask: Ask, verb: str, takes_s: float, about: str = "", *, error: Mapping[str, Any] | None = None
+) -> tuple[CloudState, Operation]:
+    """Starts a long-running operation; its chores can be added to it."""
     id = ask.uuid("operation", verb, about)
     due_at = ask.now + takes_s * cloud.weather.stretch
     operation = Operation(id, verb, about or ask.id, ask.now, due_at, error=error or {})
     return cloud.put_operation(operation), operation
 
 
-def accepted(ask: Ask, operation: Operation, body: Any = None, *, status: int = 202) -> Answer:
-    """Where to ask how it goes: the operation's status, and for what gives no resource its result."""
+def accepted(ask: Ask, operation: Operation, body: Any = None, *, status: int = 202) -> ArmAnswer:
+    """Where to poll: the operation's status, and the result where there is no resource."""
     namespace = ask.target.kind.split("/")[0] or "Microsoft.Resources"
     place = f"/subscriptions/{ask.target.subscription}/providers/{namespace}/locations/twin"
     headers = {
@@ -97,18 +97,18 @@ def accepted(ask: Ask, operation: Operation, body: Any = None, *, status: int = 
     }
     if status == 202:
         headers["Location"] = ask.url(f"{place}/operationResults/{operation.id}", monitor="true")
-    return Answer(status, body, headers)
+    return ArmAnswer(status, body, headers)
 
 
-def page(ask: Ask, items: Sequence[Any]) -> Answer:
-    """A list, filtered by nobody yet, in pages as long as Azure's."""
+def page(ask: Ask, items: Sequence[Any]) -> ArmAnswer:
+    """A list, not filtered yet, in pages as long as Azure's."""
     size = int(ask.query.get("$top", _PAGE))
     start = int(ask.query.get("$skiptoken", 0))
     body: dict[str, Any] = {"value": list(items[start : start + size])}
     if start + size < len(items) and "$top" not in ask.query:
         kept = {key: value for key, value in ask.query.items() if key not in ("api-version", "$skiptoken")}
         body["nextLink"] = ask.url(ask.path, **kept, **{"$skiptoken": str(start + size)})
-    return Answer(200, body)
+    return ArmAnswer(200, body)
 
 
 def shown(resources: Sequence[Resource]) -> list[dict[str, Any]]:
@@ -116,7 +116,7 @@ def shown(resources: Sequence[Resource]) -> list[dict[str, Any]]:
 
 
 def tagged(resources: Sequence[Resource], text: str) -> list[Resource]:
-    """Those that fit the `$filter` of a list of resources or groups."""
+    """Those that match the `$filter` of a list of resources or groups."""
     if not text:
         return list(resources)
     test = odata.parse(text)
@@ -124,7 +124,7 @@ def tagged(resources: Sequence[Resource], text: str) -> list[Resource]:
 
 
 def _items(resource: Resource) -> list[dict[str, Any]]:
-    """What a filter can ask of a resource: once for each of its tags."""
+    """What a filter can test of a resource: once for each of its tags."""
     facts = {
         "name": resource.name,
         "resourceType": resource.kind,
@@ -136,7 +136,7 @@ def _items(resource: Resource) -> list[dict[str, Any]]:
 
 
 def needed(body: Mapping[str, Any], *path: str) -> Any:
-    """A field of the body that must be there."""
+    """A required field of the body."""
     value: Any = body
     for word in path:
         value = value.get(word) if isinstance(value, Mapping) else None
@@ -146,7 +146,7 @@ def needed(body: Mapping[str, Any], *path: str) -> Any:
 
 
 def objects(body: Mapping[str, Any], word: str) -> list[Mapping[str, Any]]:
-    """A list of objects in the body; empty where there is none."""
+    """A list of objects in the body; empty where it is missing."""
     value = body.get(word)
     if value is None:
         return []

@@ -1,4 +1,4 @@
-"""What all bodies have to be: names, tags and fields of the right kind. Nobody has to know the resource for that."""
+"""Rules for all bodies: names, tags and types of fields, whatever the resource."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OBJECTS = ("properties", "sku", "identity", "plan")
 
 
 def check_outline(ask: Ask) -> None:
-    """What is read before anybody asks who the caller is."""
+    """Checked before the caller's identity."""
     for word in _OBJECTS:
         value = ask.body.get(word)
         if value is not None and not isinstance(value, Mapping):
@@ -45,7 +45,7 @@ def check_outline(ask: Ask) -> None:
 
 
 def checked(ask: Ask) -> Ask:
-    """The same request with what is null left out, as Azure reads it; refused where no handler should see it."""
+    """The same request without null fields, as Azure reads it; refused where no handler should see it."""
     if ask.method not in ("PUT", "PATCH"):
         return ask
     if ask.method == "PUT":
@@ -53,7 +53,7 @@ def checked(ask: Ask) -> Ask:
         _check_location(ask)
     check_tags(ask.body.get("tags"))
     if ask.target.kind.lower() == "microsoft.resources/deployments":
-        return ask  # a template says of null what it means
+        return ask  # in a template, null has a meaning
     body = without_nulls(ask.body)
     forms.check(ask.target.kind, body)
     return replace(ask, body=body)

@@ -1,4 +1,4 @@
-"""One request to Resource Manager: its version, the caller's rights, locks, and whoever answers it."""
+"""One request to Resource Manager: its version, the caller's rights, locks, and its handler."""
 
 from __future__ import annotations
 
@@ -8,39 +8,36 @@ from stoker.twin import ids
 from stoker.twin.access import rights
 from stoker.twin.arm import deployments, generic, groups, network, storage
 from stoker.twin.arm.requests import bodies, operations, versions
-from stoker.twin.arm.requests.ask import ROUTES, Answer, Ask
+from stoker.twin.arm.requests.ask import ROUTES, ArmAnswer, Ask
 from stoker.twin.arm.subscription import budgets, places, policies, roles
-from stoker.twin.arm.subscription import places as standing
-from stoker.twin.arm.subscription import roles as identities
-from stoker.twin.arm.vms import actions, disks, extensions, scalesets, vms
+from stoker.twin.arm.vms import actions, disks, extensions, proximity, scalesets, vms
 from stoker.twin.refusal import Refused, locked
-from stoker.twin.state import Cloud
+from stoker.twin.state import CloudState
 
 NOUNS = (
-    *(
-        budgets,
-        deployments,
-        disks,
-        extensions,
-        generic,
-        groups,
-        identities,
-        network,
-        operations,
-        places,
-        policies,
-        roles,
-        scalesets,
-        storage,
-    ),
-    *(actions, vms, actions),
+    actions,
+    budgets,
+    deployments,
+    disks,
+    extensions,
+    generic,
+    groups,
+    network,
+    operations,
+    places,
+    policies,
+    proximity,
+    roles,
+    scalesets,
+    storage,
+    vms,
 )
 
 _VERBS = {"GET": "read", "HEAD": "read", "PUT": "write", "PATCH": "write", "DELETE": "delete"}
 _READ_BY_POST = {"validate", "exportTemplate", "whatIf"}
 
 
-def answer(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def answer(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     versions.check_form(ask)
     target = ask.target
     if target.subscription and target.subscription.lower() != cloud.subscription.lower():
@@ -53,7 +50,7 @@ def answer(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     if governed:
         rights.check(cloud, ask.claims, action(ask), target.id if not _collection(ask) else target.scope, ask.body)
     versions.check(ask)
-    standing.check(cloud, ask)
+    places.check(cloud, ask)
     ask = bodies.checked(ask)
     if governed and ask.method in ("PUT", "PATCH"):
         rights.check_links(cloud, ask.claims, target.kind, target.id, ask.body)
@@ -63,7 +60,7 @@ def answer(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 
 
 def action(ask: Ask) -> str:
-    """What the request is called in roles: `Microsoft.Compute/virtualMachines/start/action`."""
+    """The name of the request in roles: `Microsoft.Compute/virtualMachines/start/action`."""
     kind = ask.target.kind.replace(ids.GROUPS, "Microsoft.Resources/subscriptions/resourceGroups")
     if ask.method == "POST":
         return f"{kind}/{ask.target.tail}/action"
@@ -75,12 +72,12 @@ def _collection(ask: Ask) -> bool:
     return ask.method == "GET" and bool(ask.target.tail)
 
 
-def _follows_up(target: ids.Target) -> bool:
-    """Whoever was given an operation's address may ask how it goes."""
+def _follows_up(target: ids.ResourceTarget) -> bool:
+    """Anyone with an operation's URL may poll it."""
     return target.kind.lower().endswith(("/operations", "/operationresults"))
 
 
-def _check_locks(cloud: Cloud, ask: Ask) -> None:
+def _check_locks(cloud: CloudState, ask: Ask) -> None:
     verb = _VERBS.get(ask.method, "write")
     if verb == "read" or ask.target.tail in _READ_BY_POST or ask.target.kind == roles.LOCKS:
         return
@@ -89,7 +86,7 @@ def _check_locks(cloud: Cloud, ask: Ask) -> None:
 
 
 def _nobody(ask: Ask) -> Refused:
-    """One sentence with the nearest thing that the twin has."""
+    """One sentence that names the closest thing the twin supports."""
     kind, word = ask.target.kind, f"{ask.target.kind}/{ask.target.tail}".strip("/")
     same = sorted({f"{method} {tail}".strip() for method, known, tail in ROUTES if known == kind.lower()})
     if same and "/" in kind:

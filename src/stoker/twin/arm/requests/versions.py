@@ -1,4 +1,4 @@
-"""Which api-versions each kind of resource has, and the refusal of any other, with the list, as Azure gives it."""
+"""The api-versions of each kind of resource; others are refused with the list, as in Azure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _BUDGETS = (
     "2018-10-01 2019-01-01 2019-05-01 2019-10-01 2021-05-01 2021-10-01 2023-03-01 2023-05-01 2023-11-01 2024-08-01"
 )
 
-# The longest beginning of a kind counts.
+# The longest matching prefix of a kind counts.
 _KNOWN = {
     start: tuple(text.split())
     for start, text in (
@@ -67,7 +67,7 @@ _OF_PROVIDERS = tuple(sorted({version for versions in _KNOWN.values() for versio
 
 
 def check_form(ask: Ask) -> None:
-    """There is one, and it is written as one."""
+    """The version is present and well-formed."""
     if not ask.version:
         raise invalid(
             "The api-version query parameter (?api-version=) is required for all requests.",
@@ -78,7 +78,7 @@ def check_form(ask: Ask) -> None:
 
 
 def check(ask: Ask) -> None:
-    """Azure has this version of what is asked for."""
+    """Azure has this version for the requested kind."""
     check_form(ask)
     known = versions_of(kind_of(ask.target))
     if ask.version not in known:
@@ -86,18 +86,18 @@ def check(ask: Ask) -> None:
 
 
 def versions_of(kind: str) -> tuple[str, ...]:
-    """What there is for a kind, the oldest first."""
+    """The versions of a kind, the oldest first."""
     starts = [start for start in _KNOWN if kind.lower() == start or kind.lower().startswith(f"{start}/")]
     return _KNOWN[max(starts, key=len)] if starts else _OF_PROVIDERS
 
 
 def newest(id: str) -> str:
-    """The newest version for what has this id."""
+    """The newest version for this id."""
     return versions_of(kind_of(ids.read(id)))[-1]
 
 
-def kind_of(target: ids.Target) -> str:
-    """A list is of the kind that its last word names; what is asked of a provider itself is Resource Manager's own."""
+def kind_of(target: ids.ResourceTarget) -> str:
+    """A list has the kind of its last word; requests about a provider itself belong to Resource Manager."""
     if target.kind and "/" not in target.kind:
         return (
             f"{target.kind}/{target.tail}"
@@ -109,7 +109,7 @@ def kind_of(target: ids.Target) -> str:
 
 def _unknown(ask: Ask, known: tuple[str, ...]) -> Refused:
     kind = kind_of(ask.target)
-    if kind.lower().startswith("microsoft.resources"):  # Resource Manager answers for these itself
+    if kind.lower().startswith("microsoft.resources"):  # Resource Manager itself handles these
         message = (
             f"The api-version '{ask.version}' is invalid. The supported versions are '{','.join(reversed(known))}'."
         )

@@ -1,4 +1,4 @@
-"""Subscriptions, regions, providers, sizes, quotas and images: what can be asked for before anything is made."""
+"""Subscriptions, regions, providers, sizes, quotas and images: what a client reads before it creates anything."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.twin import ids
-from stoker.twin.arm.requests.ask import ROUTES, Answer, Ask, page, route
+from stoker.twin.arm.requests.ask import ROUTES, ArmAnswer, Ask, page, route
 from stoker.twin.arm.requests.versions import versions_of
-from stoker.twin.market import catalog, images, quota
-from stoker.twin.market.skus import disk_sku, host_sku, sku
+from stoker.twin.market import addresses, catalog, images, quota
+from stoker.twin.market.sizes import disk_sku, host_sku, sku
 from stoker.twin.refusal import Refused, conflict, invalid
-from stoker.twin.state import Cloud
+from stoker.twin.state import CloudState
 from stoker.twin.web import odata
 
 _IMAGES = "Microsoft.Compute/locations/publishers/artifacttypes/offers/skus"
@@ -19,22 +19,22 @@ _VERSIONS = f"{_IMAGES}/versions"
 
 
 @route("GET", "", "tenants")
-def tenants(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def tenants(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     tenant = {"id": f"/tenants/{cloud.tenant}", "tenantId": cloud.tenant, "displayName": "Twin", "countryCode": "SE"}
     return cloud, page(ask, [tenant])
 
 
 @route("GET", "", "subscriptions")
-def subscriptions(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def subscriptions(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     return cloud, page(ask, [_subscription(cloud)])
 
 
 @route("GET", ids.SUBSCRIPTIONS)
-def subscription(cloud: Cloud, _: Ask) -> tuple[Cloud, Answer]:
-    return cloud, Answer(200, _subscription(cloud))
+def subscription(cloud: CloudState, _: Ask) -> tuple[CloudState, ArmAnswer]:
+    return cloud, ArmAnswer(200, _subscription(cloud))
 
 
-def _subscription(cloud: Cloud) -> dict[str, Any]:
+def _subscription(cloud: CloudState) -> dict[str, Any]:
     return {
         "id": f"/subscriptions/{cloud.subscription}",
         "subscriptionId": cloud.subscription,
@@ -46,7 +46,7 @@ def _subscription(cloud: Cloud) -> dict[str, Any]:
 
 
 @route("GET", ids.SUBSCRIPTIONS, "locations")
-def locations(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def locations(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     found = [
         {
             "id": f"/subscriptions/{cloud.subscription}/locations/{region.name}",
@@ -61,17 +61,17 @@ def locations(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 
 
 @route("GET", ids.SUBSCRIPTIONS, "providers")
-def providers(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def providers(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     namespaces = sorted({kind.split("/")[0] for _, kind, _ in ROUTES if "/" in kind})
     return cloud, page(ask, [_provider(cloud, namespace) for namespace in namespaces])
 
 
-def provider(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    return cloud, Answer(200, _provider(cloud, ask.target.kind))
+def provider(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    return cloud, ArmAnswer(200, _provider(cloud, ask.target.kind))
 
 
-def _provider(cloud: Cloud, namespace: str) -> dict[str, Any]:
-    """All the kinds that the twin answers for. Versions have their names, and all of them the newest behaviour."""
+def _provider(cloud: CloudState, namespace: str) -> dict[str, Any]:
+    """All kinds that the twin supports. All version names exist, with the behaviour of the newest."""
     kinds = {
         kind.partition("/")[2] for method, kind, tail in ROUTES if kind.split("/")[0] == namespace.lower() and not tail
     }
@@ -90,15 +90,15 @@ def _provider(cloud: Cloud, namespace: str) -> dict[str, Any]:
     return {"id": id, "namespace": spelt, "registrationState": state, "resourceTypes": types}
 
 
-def register(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """Azure takes a minute or two, and says `Registering` meanwhile."""
+def register(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """Azure takes a minute or two, and reports `Registering` meanwhile."""
     answer = {**_provider(cloud, ask.target.kind), "registrationState": "Registering"}
-    return registered(cloud, ask.target.kind), Answer(200, answer)
+    return registered(cloud, ask.target.kind), ArmAnswer(200, answer)
 
 
-def unregister(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def unregister(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     cloud = unregistered(cloud, ask.target.kind)
-    return cloud, Answer(200, _provider(cloud, ask.target.kind))
+    return cloud, ArmAnswer(200, _provider(cloud, ask.target.kind))
 
 
 for _namespace in ("Compute", "Network", "Resources", "ManagedIdentity", "Authorization", "Storage"):
@@ -108,8 +108,8 @@ for _namespace in ("Compute", "Network", "Resources", "ManagedIdentity", "Author
 
 
 @route("GET", "Microsoft.Compute", "skus")
-def skus(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """Everything of all regions, or of the one in the filter: machines, and what is beside them in the list."""
+def skus(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """Everything of all regions, or of the one in the filter: VMs, and what else the list contains."""
     text = ask.query.get("$filter", "")
     test = odata.parse(text) if text else lambda _: True
     found = []
@@ -117,11 +117,11 @@ def skus(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
         found += [disk_sku("Premium_LRS", "Premium", "P10", region), host_sku(region)]
         for size in catalog.sizes_in(region):
             found.append(sku(size, region, restricted=f"{region}/{size.name}".lower() in cloud.restrictions))
-    return cloud, Answer(200, {"value": found})
+    return cloud, ArmAnswer(200, {"value": found})
 
 
 @route("GET", "Microsoft.Compute/locations", "vmSizes")
-def sizes(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def sizes(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     found = [
         {
             "name": size.name,
@@ -133,12 +133,18 @@ def sizes(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
         }
         for size in catalog.sizes_in(_region(ask))
     ]
-    return cloud, Answer(200, {"value": found})
+    return cloud, ArmAnswer(200, {"value": found})
 
 
 @route("GET", "Microsoft.Compute/locations", "usages")
-def usages(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    return cloud, Answer(200, {"value": quota.usages(cloud, _region(ask))})
+def usages(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    return cloud, ArmAnswer(200, {"value": quota.usages(cloud, _region(ask))})
+
+
+@route("GET", "Microsoft.Network/locations", "usages")
+def network_usages(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    scope = ask.id.removesuffix("/usages")
+    return cloud, ArmAnswer(200, {"value": addresses.usages(cloud, _region(ask), scope)})
 
 
 def _region(ask: Ask) -> str:
@@ -149,13 +155,13 @@ def _region(ask: Ask) -> str:
 
 
 @route("GET", _IMAGES, "versions")
-def image_versions(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def image_versions(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     _known(ask, images.VERSION)
-    return cloud, Answer(200, [_image(ask, f"{ask.id}/versions/{images.VERSION}", images.VERSION)])
+    return cloud, ArmAnswer(200, [_image(ask, f"{ask.id}/versions/{images.VERSION}", images.VERSION)])
 
 
 @route("GET", _VERSIONS)
-def image_version(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def image_version(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     image = _known(ask, "" if ask.target.name.lower() == "latest" else ask.target.name)
     properties = {
         "osDiskImage": {"operatingSystem": "Linux", "sizeInGb": image.disk_gb},
@@ -165,7 +171,7 @@ def image_version(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
         "automaticOSUpgradeProperties": {"automaticOSUpgradeSupported": False},
         "features": [],
     }
-    return cloud, Answer(200, {**_image(ask, ask.id, ask.target.name), "properties": properties})
+    return cloud, ArmAnswer(200, {**_image(ask, ask.id, ask.target.name), "properties": properties})
 
 
 def _known(ask: Ask, version: str) -> images.Image:
@@ -182,15 +188,15 @@ def _image(ask: Ask, id: str, version: str) -> dict[str, Any]:
     return {"id": id, "name": version, "location": ask.target.names[0]}
 
 
-# How the subscription stands: whether it may be written to, and for which of Azure's services it is registered.
+# The state of the subscription: whether it is writable, and for which services it is registered.
 
 STATES = ("Enabled", "Warned", "PastDue", "Disabled", "Deleted")
 _READ_ONLY = ("disabled", "deleted")
 _ALWAYS = ("microsoft.resources", "microsoft.authorization", "microsoft.consumption")  # every subscription has these
 
 
-def check(cloud: Cloud, ask: Ask) -> None:
-    """Refused where the subscription is read-only, or has never registered for the service."""
+def check(cloud: CloudState, ask: Ask) -> None:
+    """Refused where the subscription is read-only, or not registered for the service."""
     if ask.method not in ("PUT", "PATCH", "POST", "DELETE") or not ask.target.subscription:
         return
     if cloud.standing.lower() in _READ_ONLY and ask.method != "DELETE" and not _reads(ask):
@@ -204,15 +210,15 @@ def check(cloud: Cloud, ask: Ask) -> None:
         raise _not_registered(ask.target.kind.split("/")[0])
 
 
-def registration(cloud: Cloud, namespace: str) -> str:
+def registration(cloud: CloudState, namespace: str) -> str:
     return "NotRegistered" if namespace.lower() in cloud.unregistered else "Registered"
 
 
-def registered(cloud: Cloud, namespace: str) -> Cloud:
+def registered(cloud: CloudState, namespace: str) -> CloudState:
     return replace(cloud, unregistered=tuple(one for one in cloud.unregistered if one != namespace.lower()))
 
 
-def unregistered(cloud: Cloud, namespace: str) -> Cloud:
+def unregistered(cloud: CloudState, namespace: str) -> CloudState:
     known = namespace.lower()
     if known in _ALWAYS:
         raise conflict(f"The namespace '{ids.spelt(namespace)}' cannot be unregistered.", "CannotUnregisterRP")

@@ -1,4 +1,4 @@
-"""Policies that an organisation sets: assignments of Azure's own definitions, and the refusal of what they deny."""
+"""Policies of an organisation: assignments of built-in definitions, and the refusal of what they deny."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.twin import ids
-from stoker.twin.arm.requests.ask import Answer, Ask, needed, page, route, shown
+from stoker.twin.arm.requests.ask import ArmAnswer, Ask, needed, page, route, shown
 from stoker.twin.market import catalog
 from stoker.twin.refusal import Refused, invalid, not_found
-from stoker.twin.state import Cloud, Resource
+from stoker.twin.state import CloudState, Resource
 
 ASSIGNMENTS = "Microsoft.Authorization/policyAssignments"
-_EXEMPT = ("microsoft.authorization/", "microsoft.resources/deployments")  # Azure evaluates none of these
+_EXEMPT = ("microsoft.authorization/", "microsoft.resources/deployments")  # not evaluated by Azure
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One of Azure's own: what it is called, the parameter it takes, and whether it denies a request."""
+    """A built-in definition: its title, its parameter, and whether it denies a request."""
 
     title: str
     parameter: str
@@ -72,7 +72,7 @@ DEFINITIONS = {
 
 
 @route("PUT", ASSIGNMENTS)
-def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     definition = str(needed(ask.body, "properties", "policyDefinitionId")).rsplit("/", 1)[-1].lower()
     known = DEFINITIONS.get(definition)
     if known is None:
@@ -93,31 +93,31 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     there = cloud.find(ask.id)
     properties = {"displayName": known.title, "enforcementMode": "Default", **ask.body["properties"]}
     assignment = Resource(ask.id, {"properties": {**properties, "scope": ask.target.scope}}, ask.now)
-    return cloud.put(assignment), Answer(200 if there else 201, assignment.answer())
+    return cloud.put(assignment), ArmAnswer(200 if there else 201, assignment.answer())
 
 
 @route("GET", ASSIGNMENTS)
-def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     there = cloud.find(ask.id)
     if there is None:
         raise not_found(ASSIGNMENTS, ask.target.name, ask.target.group)
-    return cloud, Answer(200, there.answer())
+    return cloud, ArmAnswer(200, there.answer())
 
 
 @route("DELETE", ASSIGNMENTS)
-def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def delete(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     there = cloud.find(ask.id)
-    return (cloud.drop(ask.id), Answer(200, there.answer())) if there else (cloud, Answer(204))
+    return (cloud.drop(ask.id), ArmAnswer(200, there.answer())) if there else (cloud, ArmAnswer(204))
 
 
 @route("GET", "Microsoft.Authorization", "policyAssignments")
-def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """Those that hold at the scope."""
+def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """Those that apply at the scope."""
     return cloud, page(ask, shown([one for one in cloud.all(ASSIGNMENTS) if _holds(one, ask.target.scope)]))
 
 
-def check(cloud: Cloud, ask: Ask) -> None:
-    """Refused where an assignment at the scope or above it denies what is asked for."""
+def check(cloud: CloudState, ask: Ask) -> None:
+    """Refused where an assignment at the scope or above it denies the request."""
     kind = ask.target.kind.lower()
     if ask.method not in ("PUT", "PATCH") or kind.startswith(_EXEMPT):
         return

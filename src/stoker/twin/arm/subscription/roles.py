@@ -8,16 +8,16 @@ from typing import Any
 from stoker.twin.access import rights
 from stoker.twin.access.tokens import people
 from stoker.twin.arm import generic
-from stoker.twin.arm.requests.ask import Answer, Ask, needed, page, route, shown
+from stoker.twin.arm.requests.ask import ArmAnswer, Ask, needed, page, route, shown
 from stoker.twin.refusal import Refused, conflict, invalid, not_found
-from stoker.twin.state import Cloud, Resource
+from stoker.twin.state import CloudState, Resource
 
 LOCKS = "Microsoft.Authorization/locks"
 _CHANGEABLE = ("condition", "conditionVersion", "description")  # of an assignment
 
 
 @route("PUT", rights.ASSIGNMENTS)
-def put_assignment(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put_assignment(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     given = ask.body.get("properties", {})
     principal, role = str(needed(given, "principalId")), str(needed(given, "roleDefinitionId"))
     if not rights.known(cloud, role):
@@ -30,7 +30,7 @@ def put_assignment(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
         if same and one.properties["roleDefinitionId"].rsplit("/", 1)[-1] == role.rsplit("/", 1)[-1]:
             if one.id.lower() == ask.id.lower():
                 changed = one.having(**{word: given[word] for word in _CHANGEABLE if word in given})
-                return cloud.put(changed), Answer(200, changed.answer())
+                return cloud.put(changed), ArmAnswer(200, changed.answer())
             raise conflict("The role assignment already exists.", "RoleAssignmentExists")
     if cloud.find(ask.id):
         raise conflict(
@@ -44,11 +44,11 @@ def put_assignment(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
         "createdOn": ask.stamp(),
     }
     assignment = Resource(ask.id, {"properties": properties}, ask.now)
-    return cloud.put(assignment), Answer(201, assignment.answer())
+    return cloud.put(assignment), ArmAnswer(201, assignment.answer())
 
 
-def _check_principal(cloud: Cloud, ask: Ask, given: Mapping[str, Any], principal: str) -> None:
-    """Whoever says what kind of principal it is, is believed; else the directory is asked, which hears of news late."""
+def _check_principal(cloud: CloudState, ask: Ask, given: Mapping[str, Any], principal: str) -> None:
+    """A given principal type is trusted; without one, the directory is asked, which learns of new principals late."""
     late_s = cloud.weather.roles_spread_s
     if given.get("principalType") or any(
         one.object_id == principal and one.since + late_s <= ask.now for one in people(cloud)
@@ -66,7 +66,7 @@ def _check_principal(cloud: Cloud, ask: Ask, given: Mapping[str, Any], principal
 
 
 @route("PUT", rights.DEFINITIONS)
-def put_definition(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put_definition(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     given = ask.body.get("properties", {})
     needed(given, "permissions")
     there, title = cloud.find(ask.id), given.get("roleName")
@@ -75,11 +75,11 @@ def put_definition(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
         raise conflict(f"A custom role with the name '{title}' already exists.", "RoleDefinitionWithSameNameExists")
     body = {"properties": {"type": "CustomRole", "assignableScopes": [ask.target.scope], **given}}
     definition = Resource(ask.id, body, there.created_at if there else ask.now)
-    return cloud.put(definition), Answer(201, definition.answer())
+    return cloud.put(definition), ArmAnswer(201, definition.answer())
 
 
 @route("GET", rights.DEFINITIONS)
-def get_definition(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def get_definition(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     own = cloud.find(ask.id)
     if own is None and ask.target.name not in rights.BUILT_IN:
         raise Refused(
@@ -87,11 +87,11 @@ def get_definition(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
             "RoleDefinitionDoesNotExist",
             f"The specified role definition with ID '{ask.target.name}' does not exist.",
         )
-    return cloud, Answer(200, own.answer() if own else _built_in(ask, ask.target.name))
+    return cloud, ArmAnswer(200, own.answer() if own else _built_in(ask, ask.target.name))
 
 
 @route("GET", "Microsoft.Authorization", "roleDefinitions")
-def list_definitions(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def list_definitions(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     every = [*(_built_in(ask, name) for name in rights.BUILT_IN), *shown(cloud.all(rights.DEFINITIONS))]
     wanted = ask.query.get("$filter", "").partition("roleName eq '")[2].removesuffix("'")
     return cloud, page(ask, [one for one in every if wanted in ("", one["properties"]["roleName"])])
@@ -106,8 +106,8 @@ def _built_in(ask: Ask, name: str) -> dict[str, Any]:
 
 
 @route("GET", "Microsoft.Authorization", "permissions")
-def permissions(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """What the caller may do at the scope, by all of their roles."""
+def permissions(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """What the caller may do at the scope, from all of their roles."""
     every = [rights.Role(("*",))] if ask.claims["appid"] == cloud.admin else []
     found = every or rights.roles(cloud, str(ask.claims["oid"]), ask.target.scope)
     given = [
@@ -119,16 +119,16 @@ def permissions(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 
 
 @route("PUT", LOCKS)
-def put_lock(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put_lock(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     level = str(needed(ask.body, "properties", "level"))
     if level not in ("CanNotDelete", "ReadOnly"):
         raise invalid(f"The lock level '{level}' is invalid.", "InvalidLockLevel")
     lock = Resource(ask.id, {"properties": dict(ask.body["properties"])}, ask.now)
-    return cloud.put(lock), Answer(200 if cloud.find(ask.id) else 201, lock.answer())
+    return cloud.put(lock), ArmAnswer(200 if cloud.find(ask.id) else 201, lock.answer())
 
 
-def lock_on(cloud: Cloud, scope: str, verb: str) -> Resource | None:
-    """The lock that keeps this from being done: on the scope, above it, or for a deletion on something in it."""
+def lock_on(cloud: CloudState, scope: str, verb: str) -> Resource | None:
+    """The lock that prevents this: on the scope, above it, or for a deletion on something in it."""
     for lock in cloud.all(LOCKS):
         place = lock.target.scope.lower()
         above = f"{scope.lower()}/".startswith(f"{place}/")
@@ -140,7 +140,7 @@ def lock_on(cloud: Cloud, scope: str, verb: str) -> Resource | None:
     return None
 
 
-def _refuse_assigned(cloud: Cloud, definition: Resource) -> None:
+def _refuse_assigned(cloud: CloudState, definition: Resource) -> None:
     for one in cloud.all(rights.ASSIGNMENTS):
         if str(one.properties["roleDefinitionId"]).rsplit("/", 1)[-1].lower() == definition.name.lower():
             message = "There are existing role assignments referencing role."
@@ -150,20 +150,20 @@ def _refuse_assigned(cloud: Cloud, definition: Resource) -> None:
 def _attached(kind: str) -> None:
     namespace, word = kind.split("/")
 
-    def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
         there = cloud.find(ask.id)
         if there is None:
             raise not_found(kind, ask.target.name, ask.target.group)
-        return cloud, Answer(200, there.answer())
+        return cloud, ArmAnswer(200, there.answer())
 
-    def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    def delete(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
         there = cloud.find(ask.id)
         if there and kind == rights.DEFINITIONS:
             _refuse_assigned(cloud, there)
-        return (cloud.drop(ask.id), Answer(200, there.answer())) if there else (cloud, Answer(204))
+        return (cloud.drop(ask.id), ArmAnswer(200, there.answer())) if there else (cloud, ArmAnswer(204))
 
-    def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-        """Those at the scope, above it and below it; `atScope()` leaves out what is below."""
+    def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+        """Those at the scope, above it and below it; `atScope()` excludes those below."""
         scope, filter = ask.target.scope.lower(), ask.query.get("$filter", "")
         person = (
             filter.partition("principalId eq '")[2].partition("'")[0]
@@ -178,7 +178,7 @@ def _attached(kind: str) -> None:
         return cloud, page(ask, shown([one for one in found if person in ("", one.properties.get("principalId"))]))
 
     route("DELETE", kind)(delete)
-    if kind != rights.DEFINITIONS:  # these have built-in ones beside them
+    if kind != rights.DEFINITIONS:  # which include built-in ones
         route("GET", kind)(get)
         route("GET", namespace, word)(list_all)
 
@@ -193,7 +193,7 @@ IDENTITIES = "Microsoft.ManagedIdentity/userAssignedIdentities"
 
 
 @route("PUT", IDENTITIES)
-def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     there = cloud.find(ask.id)
     properties = {
         "tenantId": cloud.tenant,
@@ -204,10 +204,10 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 
 
 @route("DELETE", IDENTITIES)
-def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """At once, unlike most."""
+def delete(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """At once, unlike most resources."""
     there = cloud.find(ask.id)
-    return (cloud.drop(there.id), Answer(200)) if there else (cloud, Answer(204))
+    return (cloud.drop(there.id), ArmAnswer(200)) if there else (cloud, ArmAnswer(204))
 
 
 generic.readable(IDENTITIES)

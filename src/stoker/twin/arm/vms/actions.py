@@ -1,4 +1,4 @@
-"""What can be done to a VM: power, commands, and an eviction for practice."""
+"""Actions on a VM: power, commands, and a simulated eviction."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.twin.arm import generic
-from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, objects, route
+from stoker.twin.arm.requests.ask import ArmAnswer, Ask, accepted, begin, objects, route
 from stoker.twin.arm.vms import admission, parts
 from stoker.twin.market import images, quota
 from stoker.twin.refusal import Refused, conflict, invalid, unreadable
-from stoker.twin.state import Cloud, Instance, Power, Resource
+from stoker.twin.state import CloudState, Instance, MachinePower, Resource
 from stoker.twin.time import events, power
 from stoker.twin.time.power import VMS
 
@@ -20,13 +20,13 @@ _SIMULATED_NOTICE_S = 30.0
 
 
 @route("POST", VMS, "start")
-def start(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def start(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     vm, instance = _both(cloud, ask)
-    if instance.power in (Power.RUNNING, Power.STARTING):
+    if instance.power in (MachinePower.RUNNING, MachinePower.STARTING):
         cloud, operation = begin(cloud, ask, "run", 0.0, vm.id)
         return cloud, accepted(ask, operation)
     error: Mapping[str, Any] = {}
-    if instance.power is Power.DEALLOCATED:  # a machine has to be found again, perhaps elsewhere
+    if instance.power is MachinePower.DEALLOCATED:  # capacity must be allocated again, perhaps elsewhere
         if instance.spot:
             admission.check_price(cloud, vm.properties, quota.size_of(vm), vm.region, ask.now, "Start VM")
         cloud, error = admission.allocation_error(cloud, ask, quota.size_of(vm), vm.region)
@@ -34,31 +34,31 @@ def start(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     if not error:
         cloud = power.begin(cloud, operation, power.chore(cloud, "start", instance, ask.now))
         cloud = events.tell(cloud, vm.id, ask.wall)
-    return power.set_power(cloud, vm.id, Power.STARTING, ask.now), accepted(ask, operation)
+    return power.set_power(cloud, vm.id, MachinePower.STARTING, ask.now), accepted(ask, operation)
 
 
 @route("POST", VMS, "deallocate")
-def deallocate(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def deallocate(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     vm, instance = _both(cloud, ask)
     cloud, operation = begin(cloud, ask, "vm.deallocate", _POWER_S, vm.id)
-    if instance.power is Power.DEALLOCATED:
+    if instance.power is MachinePower.DEALLOCATED:
         return cloud, accepted(ask, operation)
     return power.halt(cloud, vm.id, operation, ask.now), accepted(ask, operation)
 
 
 @route("POST", VMS, "powerOff")
-def power_off(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """Stopped, and still paid for."""
+def power_off(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """Stopped, and still billed."""
     vm, instance = _running(cloud, ask)
     cloud, operation = begin(cloud, ask, "vm.power_off", _POWER_S, vm.id)
     cloud = power.begin(cloud, operation, power.chore(cloud, "power_off", instance, ask.now))
-    return power.set_power(cloud, vm.id, Power.STOPPING, ask.now), accepted(ask, operation)
+    return power.set_power(cloud, vm.id, MachinePower.STOPPING, ask.now), accepted(ask, operation)
 
 
 @route("POST", VMS, "restart")
 @route("POST", VMS, "redeploy")
 @route("POST", VMS, "reapply")
-def restart(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def restart(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     vm, instance = _running(cloud, ask)
     cloud, operation = begin(cloud, ask, "vm.restart", _POWER_S, vm.id)
     if ask.target.tail.lower() == "reapply":
@@ -69,19 +69,19 @@ def restart(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 
 
 @route("POST", VMS, "simulateEviction")
-def simulate_eviction(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """Azure evicts within half an hour of this; the twin gives its notice at once."""
+def simulate_eviction(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """Azure evicts within half an hour of this; the twin sends its notice at once."""
     vm, instance = _both(cloud, ask)
     if not instance.spot:
         raise conflict("SimulateEviction is only supported on Azure Spot Virtual Machines.", "OperationNotAllowed")
-    if instance.power is not Power.RUNNING:
+    if instance.power is not MachinePower.RUNNING:
         raise conflict(f"Cannot evict VM '{vm.name}': it is not running.", "OperationNotAllowed")
     cloud = events.preempt(cloud, vm, ask.now, ask.wall, notice_s=_SIMULATED_NOTICE_S, withdrawn=False)
-    return cloud, Answer(204)
+    return cloud, ArmAnswer(204)
 
 
 @route("POST", VMS, "runCommand")
-def run_command(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def run_command(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     vm, instance = _running(cloud, ask)
     if str(ask.body.get("commandId", "")).lower() != "runshellscript":
         raise invalid(f"The entity commandId '{ask.body.get('commandId')}' was not found.", "NotFound")
@@ -96,7 +96,7 @@ def run_command(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     return power.begin(cloud, operation, order), accepted(ask, operation)
 
 
-def _both(cloud: Cloud, ask: Ask) -> tuple[Resource, Instance]:
+def _both(cloud: CloudState, ask: Ask) -> tuple[Resource, Instance]:
     vm = generic.require(cloud, ask)
     parts.refuse_deleting(vm, ask.target.tail)
     instance = cloud.instance(vm.id)
@@ -105,9 +105,9 @@ def _both(cloud: Cloud, ask: Ask) -> tuple[Resource, Instance]:
     return vm, instance
 
 
-def _running(cloud: Cloud, ask: Ask) -> tuple[Resource, Instance]:
+def _running(cloud: CloudState, ask: Ask) -> tuple[Resource, Instance]:
     vm, instance = _both(cloud, ask)
-    if instance.power not in (Power.RUNNING, Power.STARTING):
+    if instance.power not in (MachinePower.RUNNING, MachinePower.STARTING):
         raise not_running()
     return vm, instance
 
@@ -120,42 +120,42 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-# The instance view: how the machine behind a VM is doing.
+# The instance view: the state of the machine behind a VM.
 
 _TITLES = {
-    Power.STARTING: "VM starting",
-    Power.RUNNING: "VM running",
-    Power.STOPPING: "VM stopping",
-    Power.STOPPED: "VM stopped",
-    Power.DEALLOCATING: "VM deallocating",
-    Power.DEALLOCATED: "VM deallocated",
+    MachinePower.STARTING: "VM starting",
+    MachinePower.RUNNING: "VM running",
+    MachinePower.STOPPING: "VM stopping",
+    MachinePower.STOPPED: "VM stopped",
+    MachinePower.DEALLOCATING: "VM deallocating",
+    MachinePower.DEALLOCATED: "VM deallocated",
 }
 
 
 @route("GET", VMS, "instanceView")
-def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    return cloud, Answer(200, view(cloud, ask, generic.require(cloud, ask)))
+def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    return cloud, ArmAnswer(200, view(cloud, ask, generic.require(cloud, ask)))
 
 
-def with_view(cloud: Cloud, ask: Ask, vm: Resource) -> dict[str, Any]:
+def with_view(cloud: CloudState, ask: Ask, vm: Resource) -> dict[str, Any]:
     return vm.having(instanceView=view(cloud, ask, vm)).answer()
 
 
-def status_only(cloud: Cloud, ask: Ask, vm: Resource) -> dict[str, Any]:
-    """How it is doing, and next to nothing of what it is: no tags, priority or disks."""
+def status_only(cloud: CloudState, ask: Ask, vm: Resource) -> dict[str, Any]:
+    """Its state, and almost nothing else: no tags, priority or disks."""
     kept = {"id": vm.id, "name": vm.name, "type": vm.kind, "location": vm.region}
     told = {"vmId": vm.properties["vmId"], "provisioningState": vm.properties["provisioningState"]}
     return {**kept, "properties": {**told, "instanceView": view(cloud, ask, vm)}}
 
 
-def view(cloud: Cloud, ask: Ask, vm: Resource) -> dict[str, Any]:
+def view(cloud: CloudState, ask: Ask, vm: Resource) -> dict[str, Any]:
     instance = cloud.instance(vm.id)
     state = str(vm.properties["provisioningState"]).lower()
     statuses = [_status(f"ProvisioningState/{state}", f"Provisioning {state}", ask.stamp(vm.created_at))]
     if instance:
         statuses.append(_status(f"PowerState/{instance.power}", _TITLES[instance.power]))
     told: dict[str, Any] = {"statuses": statuses, "disks": [], "hyperVGeneration": _generation(vm)}
-    if instance and instance.power is Power.RUNNING:
+    if instance and instance.power is MachinePower.RUNNING:
         ready = {**_status("ProvisioningState/succeeded", "Ready", ask.stamp()), "message": "Guest Agent is running"}
         told |= {
             "computerName": (vm.properties.get("osProfile") or {}).get("computerName", vm.name),

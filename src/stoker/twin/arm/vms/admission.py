@@ -1,4 +1,4 @@
-"""Whether a VM can be had: size, place, price, quota, and whether the weather gives one."""
+"""Whether a VM is available: size, location, price, quota, and the weather."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from stoker.twin.arm.requests.ask import Ask, needed
 from stoker.twin.arm.vms import rules
 from stoker.twin.market import catalog, prices, quota
 from stoker.twin.refusal import allocation_failed, conflict, invalid, sku_not_available
-from stoker.twin.state import Cloud
+from stoker.twin.state import CloudState
 from stoker.twin.time import weather
 
 _SPOT_SINCE = "2019-03-01"
 
 
-def admit(cloud: Cloud, ask: Ask) -> catalog.Size:
-    """The size, where everything that can be known at once allows it."""
+def admit(cloud: CloudState, ask: Ask) -> catalog.TwinSize:
+    """The size, if every immediate check passes."""
     wanted = str(needed(ask.body, "properties", "hardwareProfile", "vmSize"))
     needed(ask.body, "properties", "storageProfile")
     needed(ask.body, "properties", "networkProfile")
@@ -40,7 +40,7 @@ def admit(cloud: Cloud, ask: Ask) -> catalog.Size:
     return size
 
 
-def _check_zones(ask: Ask, size: catalog.Size, region: str) -> None:
+def _check_zones(ask: Ask, size: catalog.TwinSize, region: str) -> None:
     for zone in ask.body.get("zones") or ():
         if zone not in catalog.REGIONS[region].zones:
             raise invalid(
@@ -52,7 +52,7 @@ def _check_zones(ask: Ask, size: catalog.Size, region: str) -> None:
             raise sku_not_available(size.name, region)
 
 
-def _check_spot(cloud: Cloud, ask: Ask, given: Mapping[str, Any], size: catalog.Size, region: str) -> None:
+def _check_spot(cloud: CloudState, ask: Ask, given: Mapping[str, Any], size: catalog.TwinSize, region: str) -> None:
     if str(given.get("priority", "")).lower() != "spot":
         if given.get("evictionPolicy"):
             raise conflict(
@@ -71,7 +71,7 @@ def _check_spot(cloud: Cloud, ask: Ask, given: Mapping[str, Any], size: catalog.
 
 
 def check_price(
-    cloud: Cloud, given: Mapping[str, Any], size: catalog.Size, region: str, now: float, operation: str
+    cloud: CloudState, given: Mapping[str, Any], size: catalog.TwinSize, region: str, now: float, operation: str
 ) -> None:
     most = float((given.get("billingProfile") or {}).get("maxPrice", -1))
     price = prices.spot_usd(cloud, size, region, now)
@@ -83,8 +83,10 @@ def check_price(
         )
 
 
-def allocation_error(cloud: Cloud, ask: Ask, size: catalog.Size, region: str) -> tuple[Cloud, Mapping[str, Any]]:
-    """What goes wrong when a machine is looked for: ordered by hand, or by the weather."""
+def allocation_error(
+    cloud: CloudState, ask: Ask, size: catalog.TwinSize, region: str
+) -> tuple[CloudState, Mapping[str, Any]]:
+    """A failed allocation: ordered by a test, or caused by the weather."""
     fault, left = weather.take(cloud.faults, ("allocation",), ask.method, ask.path)
     if fault is None and not cloud.weather.allocation_fails(ask.number):
         return cloud, {}

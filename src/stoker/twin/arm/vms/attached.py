@@ -1,4 +1,4 @@
-"""The disks of a VM: made or attached with it, attached and detached later, each owned by one VM at a time."""
+"""The disks of a VM: created or attached with it, attached and detached later, each used by one VM at a time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from stoker.twin.arm.vms.disks import DISKS
 from stoker.twin.arm.vms.disks import put as put_disk
 from stoker.twin.market import catalog, images
 from stoker.twin.refusal import Refused, conflict, invalid
-from stoker.twin.state import Cloud, Resource
+from stoker.twin.state import CloudState, Resource
 
 DETACH_S = 0.5
 _MOST = 8  # data disks
 
 
-def made(cloud: Cloud, ask: Ask, region: str, given: Mapping[str, Any]) -> tuple[Cloud, dict[str, Any]]:
-    """Makes or attaches the disks that a new VM names."""
+def made(cloud: CloudState, ask: Ask, region: str, given: Mapping[str, Any]) -> tuple[CloudState, dict[str, Any]]:
+    """Creates or attaches the disks of a new VM."""
     storage = dict(given["storageProfile"])
     system = {"createOption": "FromImage", "osType": "Linux", **(storage.get("osDisk") or {})}
-    there = cloud.find(ask.id)  # an earlier attempt at the same VM has left its disk
+    there = cloud.find(ask.id)  # an earlier try at the same VM has left its disk
     if there:
         system.setdefault("name", there.properties["storageProfile"]["osDisk"]["name"])
     system.setdefault("name", f"{ask.target.name}_OsDisk_1_{ask.uuid('disk').replace('-', '')}")
@@ -33,8 +33,10 @@ def made(cloud: Cloud, ask: Ask, region: str, given: Mapping[str, Any]) -> tuple
     return cloud, {**given, "storageProfile": storage}
 
 
-def changed(cloud: Cloud, ask: Ask, vm: Resource, wanted: Sequence[Mapping[str, Any]]) -> tuple[Cloud, list[Any]]:
-    """The list of data disks is what it shall be: what is new is attached, what is missing is detached."""
+def changed(
+    cloud: CloudState, ask: Ask, vm: Resource, wanted: Sequence[Mapping[str, Any]]
+) -> tuple[CloudState, list[Any]]:
+    """Makes the data disks match the list: attaches new ones, detaches missing ones."""
     kept = [one for one in wanted if not one.get("toBeDetached")]
     cloud, disks = _data_disks(cloud, ask, vm.region, kept)
     ids_ = {str(one["managedDisk"]["id"]).lower() for one in disks}
@@ -45,8 +47,8 @@ def changed(cloud: Cloud, ask: Ask, vm: Resource, wanted: Sequence[Mapping[str, 
 
 
 def _data_disks(
-    cloud: Cloud, ask: Ask, region: str, wanted: Sequence[Mapping[str, Any]]
-) -> tuple[Cloud, list[dict[str, Any]]]:
+    cloud: CloudState, ask: Ask, region: str, wanted: Sequence[Mapping[str, Any]]
+) -> tuple[CloudState, list[dict[str, Any]]]:
     luns = [one.get("lun") for one in wanted]
     if len(luns) > _MOST:
         raise conflict(f"The maximum number of data disks allowed to be attached to a VM of this size is {_MOST}.")
@@ -60,12 +62,12 @@ def _data_disks(
     return cloud, found
 
 
-def _name(cloud: Cloud, ask: Ask, wanted: Mapping[str, Any]) -> str:
+def _name(cloud: CloudState, ask: Ask, wanted: Mapping[str, Any]) -> str:
     there = cloud.find(str((wanted.get("managedDisk") or {}).get("id", "")))
     return there.name if there else f"{ask.target.name}_DataDisk_{wanted.get('lun', 0)}"
 
 
-def _disk(cloud: Cloud, ask: Ask, region: str, wanted: Mapping[str, Any]) -> tuple[Cloud, dict[str, Any]]:
+def _disk(cloud: CloudState, ask: Ask, region: str, wanted: Mapping[str, Any]) -> tuple[CloudState, dict[str, Any]]:
     managed = dict(wanted.get("managedDisk") or {})
     if str(wanted.get("createOption", "")).lower() == "attach" or managed.get("id"):
         disk = cloud.find(str(managed.get("id", "")))
@@ -85,7 +87,7 @@ def _disk(cloud: Cloud, ask: Ask, region: str, wanted: Mapping[str, Any]) -> tup
     return cloud.put(owned), {**shown, "managedDisk": {**managed, "id": disk.id}}
 
 
-def _new(cloud: Cloud, ask: Ask, region: str, wanted: Mapping[str, Any]) -> tuple[Cloud, Resource]:
+def _new(cloud: CloudState, ask: Ask, region: str, wanted: Mapping[str, Any]) -> tuple[CloudState, Resource]:
     id = ids.resource_id(ask.target.subscription, ask.target.group, DISKS, str(wanted["name"]))
     sku = {"name": (wanted.get("managedDisk") or {}).get("storageAccountType") or _usual(ask)}
     option = "FromImage" if wanted.get("osType") else "Empty"
@@ -120,7 +122,7 @@ def _refuse_owned(disk: Resource, ask: Ask) -> None:
         )
 
 
-def _detached(cloud: Cloud, id: str, now: float) -> Cloud:
+def _detached(cloud: CloudState, id: str, now: float) -> CloudState:
     disk = cloud.find(id)
     if disk is None:
         return cloud

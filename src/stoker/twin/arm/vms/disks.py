@@ -1,12 +1,12 @@
-"""Managed disks: made with a VM or by themselves, and paid for as long as they exist."""
+"""Managed disks: created with a VM or alone, and billed as long as they exist."""
 
 from __future__ import annotations
 
 from stoker.twin.arm import generic
-from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, needed, route
+from stoker.twin.arm.requests.ask import ArmAnswer, Ask, accepted, begin, needed, route
 from stoker.twin.market import catalog, prices
 from stoker.twin.refusal import conflict, invalid
-from stoker.twin.state import Charge, Cloud, Resource
+from stoker.twin.state import Charge, CloudState, Resource
 
 DISKS = "Microsoft.Compute/disks"
 KINDS = (
@@ -23,7 +23,7 @@ _MOST_GB = 32_767
 
 
 @route("PUT", DISKS)
-def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     """A new one is accepted with 202, unlike most resources."""
     there = cloud.find(ask.id)
     given = ask.body.get("properties", {})
@@ -55,7 +55,7 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     return cloud, accepted(ask, operation, answer.body)
 
 
-def _free(_cloud: Cloud, disk: Resource) -> None:
+def _free(_cloud: CloudState, disk: Resource) -> None:
     if owner := disk.body.get("managedBy"):
         raise conflict(f"Disk {disk.name} is attached to VM {owner}.", "OperationNotAllowed")
 

@@ -1,4 +1,4 @@
-"""Extensions of a VM: a custom script really runs in the machine; a driver is installed where there is such a GPU."""
+"""Extensions of a VM: a custom script really runs in the machine; a driver is installed where the size has a GPU."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from stoker.twin.arm import generic, groups
-from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, needed, page, route, shown
+from stoker.twin.arm.requests.ask import ArmAnswer, Ask, accepted, begin, needed, page, route, shown
 from stoker.twin.arm.vms.actions import not_running
 from stoker.twin.market import images, quota
 from stoker.twin.refusal import Refused, invalid, not_found, unreadable
-from stoker.twin.state import Cloud, Power, Resource
+from stoker.twin.state import CloudState, MachinePower, Resource
 from stoker.twin.time import power
 from stoker.twin.time.power import VMS
 
@@ -35,14 +35,14 @@ KNOWN = {
 
 
 @route("PUT", EXTENSIONS)
-def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """What it is told is checked by the extension itself, in the machine: a wrong setting fails the operation."""
+def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """The extension itself checks its settings, in the machine: a wrong one fails the operation."""
     vm = cloud.find(ask.target.parent.id)
     groups.require(cloud, ask)
     instance = cloud.instance(vm.id) if vm else None
     if vm is None or instance is None:
         raise not_found(VMS, ask.target.names[0], ask.target.group)
-    if instance.power not in (Power.RUNNING, Power.STARTING):
+    if instance.power not in (MachinePower.RUNNING, MachinePower.STARTING):
         raise not_running()
     given = ask.body.get("properties", {})
     _check(cloud, ask, vm, given)
@@ -58,7 +58,7 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     return cloud, accepted(ask, operation, extension.answer(), status=200 if there else 201)
 
 
-def _check(cloud: Cloud, ask: Ask, vm: Resource, given: Mapping[str, Any]) -> None:
+def _check(cloud: CloudState, ask: Ask, vm: Resource, given: Mapping[str, Any]) -> None:
     publisher, kind = str(needed(given, "publisher")), str(needed(given, "type"))
     version = str(needed(given, "typeHandlerVersion"))
     for word in ("settings", "protectedSettings"):
@@ -90,7 +90,7 @@ def known(publisher: str, kind: str) -> str | None:
 
 
 def _refusal(vm: Resource, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Why the extension itself fails; empty where it does not."""
+    """Why the extension itself fails; empty where it succeeds."""
     settings = _settings(given)
     match str(given["type"]).lower():
         case "nvidiagpudriverlinux" if quota.size_of(vm).gpu not in NVIDIA:
@@ -123,7 +123,7 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def script(given: Mapping[str, Any]) -> str:
-    """What runs in the machine: files are fetched into a folder of its own, where the command then runs."""
+    """What runs in the machine: files are downloaded into a new folder, where the command then runs."""
     settings = _settings(given)
     lines = ["set -e", 'place="$(mktemp -d)"', 'cd "$place"']
     for url in settings.get("fileUris") or ():
@@ -159,27 +159,27 @@ def _zipped(text: str) -> bool:
 
 
 @route("GET", EXTENSIONS)
-def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    return cloud, Answer(200, generic.require(cloud, ask).answer())
+def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    return cloud, ArmAnswer(200, generic.require(cloud, ask).answer())
 
 
 @route("GET", VMS, "extensions")
-def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     return cloud, page(
         ask, shown([one for one in cloud.below(generic.require(cloud, ask).id) if one.kind == EXTENSIONS])
     )
 
 
 @route("GET", "Microsoft.Compute/locations", "publishers")
-def publishers(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def publishers(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     names = sorted({publisher for publisher, _ in KNOWN} | {image.publisher for image in images.IMAGES.values()})
-    return cloud, Answer(200, [_listed(ask, "publishers", name) for name in names])
+    return cloud, ArmAnswer(200, [_listed(ask, "publishers", name) for name in names])
 
 
 @route("GET", "Microsoft.Compute/locations/publishers/artifacttypes", "types")
-def types(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def types(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     publisher = ask.target.names[1].lower()
-    return cloud, Answer(200, [_listed(ask, "types", kind) for one, kind in KNOWN if one.lower() == publisher])
+    return cloud, ArmAnswer(200, [_listed(ask, "types", kind) for one, kind in KNOWN if one.lower() == publisher])
 
 
 def _listed(ask: Ask, word: str, name: str) -> dict[str, str]:
@@ -187,17 +187,17 @@ def _listed(ask: Ask, word: str, name: str) -> dict[str, str]:
 
 
 @route("GET", _IMAGES, "versions")
-def versions(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """What `az vm extension set` asks before it sets one."""
-    return cloud, Answer(200, [_listed(ask, "versions", _version(ask))])
+def versions(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """What `az vm extension set` requests first."""
+    return cloud, ArmAnswer(200, [_listed(ask, "versions", _version(ask))])
 
 
 @route("GET", _VERSIONS)
-def version(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def version(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     _version(ask)
     properties = {"operatingSystem": "Linux", "computeRole": "IaaS", "vmScaleSetEnabled": True}
     told = {"id": ask.id, "name": ask.target.name, "location": ask.target.names[0]}
-    return cloud, Answer(200, {**told, "properties": {**properties, "supportsMultipleExtensions": False}})
+    return cloud, ArmAnswer(200, {**told, "properties": {**properties, "supportsMultipleExtensions": False}})
 
 
 def _version(ask: Ask) -> str:
@@ -211,10 +211,10 @@ def _version(ask: Ask) -> str:
 generic.deletable(EXTENSIONS)
 
 
-# GPU drivers: which image or extension brings one. What answers in the machine only lists its GPUs; there are none.
+# GPU drivers: which image or extension installs one. The program in the machine only lists GPUs; none exists.
 
 NVIDIA = ("T4", "A10", "A100", "H100", "V100")
-# azhpc-images#406 and #398: the image for high-performance computing has no driver that works for V100 and A10.
+# azhpc-images#406 and #398: the HPC image has no driver that works for V100 and A10.
 _OF_HPC_IMAGE = ("T4", "A100", "H100")
 _HPC, _ROCM = "ubuntu-hpc", "rocm"
 _PROGRAM = "/usr/local/sbin/nvidia-smi"
@@ -227,7 +227,7 @@ def in_image(vm: Resource) -> bool:
 
 
 def installing(vm: Resource) -> str:
-    """A script that brings `nvidia-smi` to the machine."""
+    """A script that installs `nvidia-smi` on the machine."""
     size = quota.size_of(vm)
     listed = "\n".join(f"GPU {number}: NVIDIA {size.gpu} (a twin has none)" for number in range(size.gpus))
     program = f"#!/bin/sh\ncat <<'END'\n{listed}\nEND\n"

@@ -1,4 +1,4 @@
-"""The parts of a VM: its interfaces and identity, what it keeps secret, and what its machine is told."""
+"""The parts of a VM: its interfaces, identity and secrets, and its metadata."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from stoker.twin import ids
 from stoker.twin.arm import network
 from stoker.twin.arm.requests.ask import Ask
 from stoker.twin.arm.subscription.roles import IDENTITIES
+from stoker.twin.market.addresses import ADDRESSES
 from stoker.twin.refusal import conflict, invalid
-from stoker.twin.state import Cloud, Resource
+from stoker.twin.state import CloudState, Resource
 from stoker.twin.time import power
 
 _SECRET = (("osProfile", "customData"), ("osProfile", "adminPassword"))
 
 
-def interfaces(cloud: Cloud, ask: Ask, given: Mapping[str, Any]) -> tuple[Cloud, dict[str, Any]]:
-    """Attaches the interfaces; those that are only described are made first, as Azure does since 2020-11-01."""
+def interfaces(cloud: CloudState, ask: Ask, given: Mapping[str, Any]) -> tuple[CloudState, dict[str, Any]]:
+    """Attaches the interfaces; those that are only described are created first, as in Azure since 2020-11-01."""
     profile = given["networkProfile"]
     attached = list(profile.get("networkInterfaces") or ())
     for described in profile.get("networkInterfaceConfigurations") or ():
@@ -40,7 +41,7 @@ def interfaces(cloud: Cloud, ask: Ask, given: Mapping[str, Any]) -> tuple[Cloud,
     return cloud, {**given, "networkProfile": {"networkInterfaces": attached}}
 
 
-def _make_nic(cloud: Cloud, ask: Ask, described: Mapping[str, Any]) -> tuple[Cloud, str]:
+def _make_nic(cloud: CloudState, ask: Ask, described: Mapping[str, Any]) -> tuple[CloudState, str]:
     nic = ids.resource_id(ask.target.subscription, ask.target.group, network.NICS, str(described["name"]))
     properties = {key: value for key, value in described.get("properties", {}).items() if key != "deleteOption"}
     configurations = []
@@ -55,8 +56,8 @@ def _make_nic(cloud: Cloud, ask: Ask, described: Mapping[str, Any]) -> tuple[Clo
     return cloud, nic
 
 
-def _make_address(cloud: Cloud, ask: Ask, described: Mapping[str, Any]) -> tuple[Cloud, dict[str, Any]]:
-    id = ids.resource_id(ask.target.subscription, ask.target.group, network.ADDRESSES, str(described["name"]))
+def _make_address(cloud: CloudState, ask: Ask, described: Mapping[str, Any]) -> tuple[CloudState, dict[str, Any]]:
+    id = ids.resource_id(ask.target.subscription, ask.target.group, ADDRESSES, str(described["name"]))
     properties = dict(described.get("properties", {}))
     option = properties.pop("deleteOption", "Detach")
     body = {"location": ask.body.get("location"), "sku": described.get("sku"), "properties": properties}
@@ -78,7 +79,7 @@ def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def identity(
-    cloud: Cloud, ask: Ask, given: Mapping[str, Any] | None, there: Mapping[str, Any] | None = None
+    cloud: CloudState, ask: Ask, given: Mapping[str, Any] | None, there: Mapping[str, Any] | None = None
 ) -> dict[str, Any] | None:
     """The VM's identities with their principals."""
     if not given or str(given.get("type", "None")) == "None":
@@ -96,19 +97,19 @@ def identity(
     return {**told, "userAssignedIdentities": named} if named else told
 
 
-def address(cloud: Cloud, vm: Resource) -> str:
+def address(cloud: CloudState, vm: Resource) -> str:
     nic = cloud.resources[str(vm.properties["networkProfile"]["networkInterfaces"][0]["id"]).lower()]
     return str(nic.properties["ipConfigurations"][0]["properties"]["privateIPAddress"])
 
 
-def network_of(cloud: Cloud, vm: Resource) -> str:
+def network_of(cloud: CloudState, vm: Resource) -> str:
     nic = cloud.resources[str(vm.properties["networkProfile"]["networkInterfaces"][0]["id"]).lower()]
     return network.network_of(cloud, nic)
 
 
-def has_way_out(cloud: Cloud, vm: Resource) -> bool:
-    """By an address of its own or a gateway of its subnet; else by Azure's default, which neither private subnets nor
-    instances of Flexible scale sets have."""
+def has_way_out(cloud: CloudState, vm: Resource) -> bool:
+    """By its own address or a gateway of its subnet; else by Azure's default outbound access, which neither private
+    subnets nor instances of Flexible scale sets have."""
     nic = cloud.resources[str(vm.properties["networkProfile"]["networkInterfaces"][0]["id"]).lower()]
     address = nic.properties["ipConfigurations"][0]["properties"]
     subnet = network.subnet(cloud, str(address["subnet"]["id"]))
@@ -134,8 +135,8 @@ def refuse_deleting(vm: Resource, operation: str) -> None:
         )
 
 
-def facts(cloud: Cloud, vm: Resource) -> dict[str, Any]:
-    """What the metadata service says under `compute`."""
+def facts(cloud: CloudState, vm: Resource) -> dict[str, Any]:
+    """What the metadata service returns under `compute`."""
     image = vm.properties["storageProfile"].get("imageReference") or {}
     profile = vm.properties.get("osProfile") or {}
     linux = profile.get("linuxConfiguration") or {}

@@ -1,6 +1,6 @@
-"""What the body of a VM has to be: names, logins, prices, and an image and disks that its size can boot from.
+"""Rules for the body of a VM: names, logins, prices, and an image and disks that its size supports.
 
-Codes and messages are Azure's; where each was read is in the table of docs/concepts/twin.md.
+Codes and messages are Azure's; their sources are in the table of docs/concepts/twin.md.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 from stoker.twin.arm.network import NICS
 from stoker.twin.arm.requests.ask import Ask, needed
-from stoker.twin.arm.vms import words
+from stoker.twin.arm.vms import proximity, words
 from stoker.twin.market import images
-from stoker.twin.market.sizes import Size
+from stoker.twin.market.sizes import TwinSize
 from stoker.twin.refusal import Refused, conflict, invalid
-from stoker.twin.state import Cloud
+from stoker.twin.state import CloudState
 
 _FORBIDDEN_USERS = frozenset(
     [
@@ -62,15 +62,14 @@ _PRIORITIES, _POLICIES = ("regular", "low", "spot"), ("deallocate", "delete")
 _STANDARD_SINCE = "2025-11-01"
 _PLACES = {
     "availabilitySet": "availability sets",
-    "proximityPlacementGroup": "proximity placement groups",
     "host": "dedicated hosts",
     "hostGroup": "dedicated hosts",
 }
 _DISKS = ("Standard_LRS", "StandardSSD_LRS", "StandardSSD_ZRS", "Premium_LRS", "Premium_ZRS", "PremiumV2_LRS")
 
 
-def check(cloud: Cloud, ask: Ask, size: Size, region: str) -> None:
-    """Refuses what Azure would, before anything is made."""
+def check(cloud: CloudState, ask: Ask, size: TwinSize, region: str) -> None:
+    """Refuses what Azure would, before anything is created."""
     given = ask.body["properties"]
     if not _NAME.match(ask.target.name):
         raise invalid(
@@ -79,6 +78,7 @@ def check(cloud: Cloud, ask: Ask, size: Size, region: str) -> None:
             "'.', '-' and '_', and neither begin with a sign nor end with '.' or '-'."
         )
     check_place(given)
+    proximity.check(cloud, given, region)
     words.check(ask.body)
     _check_spot(given, size)
     _check_storage(given, size)
@@ -88,7 +88,7 @@ def check(cloud: Cloud, ask: Ask, size: Size, region: str) -> None:
         _check_login(given)
 
 
-def _check_spot(given: Mapping[str, Any], size: Size) -> None:
+def _check_spot(given: Mapping[str, Any], size: TwinSize) -> None:
     priority, policy = str(given.get("priority", "Regular")), str(given.get("evictionPolicy", "Deallocate"))
     if priority.lower() not in _PRIORITIES:
         raise invalid(f"The value '{priority}' of parameter priority is not valid: Regular, Low and Spot are.")
@@ -124,7 +124,7 @@ def check_max_price(given: Mapping[str, Any]) -> None:
         )
 
 
-def _check_storage(given: Mapping[str, Any], size: Size) -> None:
+def _check_storage(given: Mapping[str, Any], size: TwinSize) -> None:
     storage = given["storageProfile"]
     system = storage.get("osDisk") or {}
     for disk in (system, *(storage.get("dataDisks") or ())):
@@ -133,7 +133,7 @@ def _check_storage(given: Mapping[str, Any], size: Size) -> None:
         return
     reference = needed(given, "storageProfile", "imageReference")
     if reference.get("id") or reference.get("sharedGalleryImageId") or reference.get("communityGalleryImageId"):
-        return  # of one's own: nobody here knows what is in it
+        return  # a custom image: its contents are unknown
     image = images.named(reference)
     if image is None:
         words = ":".join(str(reference.get(word, "")) for word in ("publisher", "offer", "sku", "version"))
@@ -155,7 +155,7 @@ def _check_storage(given: Mapping[str, Any], size: Size) -> None:
         )
 
 
-def _check_boots(image: images.Image, size: Size) -> None:
+def _check_boots(image: images.Image, size: TwinSize) -> None:
     if image.architecture != size.architecture:
         raise invalid(
             f"Cannot create a VM of size '{size.name}' because this VM size only supports a CPU Architecture of "
@@ -177,7 +177,7 @@ def _check_boots(image: images.Image, size: Size) -> None:
         )
 
 
-def _check_disk(disk: Mapping[str, Any], size: Size) -> None:
+def _check_disk(disk: Mapping[str, Any], size: TwinSize) -> None:
     kind = str((disk.get("managedDisk") or {}).get("storageAccountType", ""))
     if kind and kind not in _DISKS:
         raise invalid(f"The value '{kind}' of parameter storageAccountType is not valid: {', '.join(_DISKS)} are.")
@@ -195,7 +195,7 @@ def _attaches_system(given: Mapping[str, Any]) -> bool:
     return str((given["storageProfile"].get("osDisk") or {}).get("createOption", "")).lower() == "attach"
 
 
-def _check_security(given: Mapping[str, Any], size: Size, version: str) -> None:
+def _check_security(given: Mapping[str, Any], size: TwinSize, version: str) -> None:
     kind = (given.get("securityProfile") or {}).get("securityType")
     if kind == "Standard" and version < _STANDARD_SINCE:  # the subscription has not registered the feature for it
         raise invalid("The value of parameter securityProfile.securityType is invalid.")
@@ -207,7 +207,7 @@ def _check_security(given: Mapping[str, Any], size: Size, version: str) -> None:
         )
 
 
-def _check_interfaces(cloud: Cloud, given: Mapping[str, Any], size: Size, region: str) -> None:
+def _check_interfaces(cloud: CloudState, given: Mapping[str, Any], size: TwinSize, region: str) -> None:
     profile = given["networkProfile"]
     for one in profile.get("networkInterfaceConfigurations") or ():
         check_described(one)
@@ -230,7 +230,7 @@ def _check_interfaces(cloud: Cloud, given: Mapping[str, Any], size: Size, region
 
 
 def check_described(card: Mapping[str, Any]) -> None:
-    """An interface that is made with its VM."""
+    """An interface that is created with its VM."""
     needed(card, "name")
     for one in needed(card, "properties", "ipConfigurations"):
         needed(one, "name")
@@ -238,9 +238,9 @@ def check_described(card: Mapping[str, Any]) -> None:
             needed(public, "name")
 
 
-def check_place(given: Mapping[str, Any]) -> None:
-    """Whatever says where the machine is to stand cannot be there, so it is refused rather than passed over."""
-    for word, none in _PLACES.items():
+def check_place(given: Mapping[str, Any], more: Mapping[str, str] | None = None) -> None:
+    """What the twin has no place for is refused rather than passed over."""
+    for word, none in {**_PLACES, **(more or {})}.items():
         if id := (given.get(word) or {}).get("id"):
             raise invalid(
                 f"Resource {id} referenced by '{word}' was not found: the twin has no {none}; the nearest it has is a "

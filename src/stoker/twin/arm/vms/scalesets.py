@@ -1,4 +1,4 @@
-"""Scale sets with Flexible orchestration: their instances are ordinary VMs, made, counted and deleted with the set."""
+"""Scale sets with Flexible orchestration: their instances are ordinary VMs, created and deleted with the set."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from stoker.twin import ids
 from stoker.twin.arm import generic, groups
-from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, page, route
+from stoker.twin.arm.requests.ask import ArmAnswer, Ask, accepted, begin, page, route
 from stoker.twin.arm.vms import extensions, parts, setrules, vms
 from stoker.twin.arm.vms.admission import admit, allocation_error
 from stoker.twin.refusal import conflict
-from stoker.twin.state import Cloud, Operation, Resource, name_uuid
+from stoker.twin.state import CloudState, Operation, Resource, name_uuid
 from stoker.twin.time import power
 from stoker.twin.time.power import SETS, VMS, members
 
@@ -18,7 +18,7 @@ _PUT_S, _DELETE_S = 0.2, 0.5
 
 
 @route("PUT", SETS)
-def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     groups.require(cloud, ask)
     groups.refuse_deleting(cloud, ask)
     there = cloud.find(ask.id)
@@ -28,23 +28,23 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 
 
 @route("PATCH", SETS)
-def patch(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def patch(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     return _change(cloud, ask, generic.require(cloud, ask))
 
 
 @route("GET", SETS, "virtualMachines")
-def instances(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """As `az vmss list-instances` asks for them."""
+def instances(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """For `az vmss list-instances`."""
     found = members(cloud, generic.require(cloud, ask))
     return cloud, page(ask, [{**vm.answer(), "instanceId": vm.name} for vm in found])
 
 
 @route("DELETE", SETS)
-def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """Instances are switched off at once, and are gone with the set when the operation ends."""
+def delete(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """Instances are powered off at once, and deleted with the set when the operation ends."""
     set_ = cloud.find(ask.id)
     if set_ is None:
-        return cloud, Answer(204)
+        return cloud, ArmAnswer(204)
     for one in cloud.operations.values():
         if one.open and (one.verb, one.about) == ("set.delete", set_.id):
             return cloud, accepted(ask, one)
@@ -59,8 +59,8 @@ def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 generic.readable(SETS)
 
 
-def _create(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """Refused at once where rules forbid it; a lack of machines shows in the operation, and leaves a `Failed` set."""
+def _create(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """Refused at once where a rule forbids it; a lack of capacity fails the operation, and leaves a `Failed` set."""
     wanted = setrules.checked(ask)
     region = groups.region_of(cloud, ask)
     visible, secret = parts.split(ask.body["properties"]["virtualMachineProfile"])
@@ -79,8 +79,8 @@ def _create(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     return cloud, accepted(ask, operation, set_.answer(), status=201)
 
 
-def _change(cloud: Cloud, ask: Ask, set_: Resource) -> tuple[Cloud, Answer]:
-    """How many there are, tags, and what instances are made from; those that there are stay as they are."""
+def _change(cloud: CloudState, ask: Ask, set_: Resource) -> tuple[CloudState, ArmAnswer]:
+    """Capacity, tags, and the profile of new instances; existing ones are unchanged."""
     if set_.properties["provisioningState"] == "Deleting":
         raise conflict(f"The scale set '{set_.name}' is being deleted.", "OperationNotAllowed")
     given = ask.body.get("properties") or {}
@@ -109,8 +109,10 @@ def _change(cloud: Cloud, ask: Ask, set_: Resource) -> tuple[Cloud, Answer]:
     return cloud, accepted(ask, operation, after.answer(), status=200)
 
 
-def _grown(cloud: Cloud, ask: Ask, set_: Resource, more: int, operation: Operation) -> tuple[Cloud, Operation]:
-    """So many more instances, or the operation fails for lack of machines."""
+def _grown(
+    cloud: CloudState, ask: Ask, set_: Resource, more: int, operation: Operation
+) -> tuple[CloudState, Operation]:
+    """Adds instances, or fails the operation for lack of capacity."""
     for _ in range(more):
         one = member(cloud, ask, set_)
         size = admit(cloud, one)
@@ -124,8 +126,8 @@ def _grown(cloud: Cloud, ask: Ask, set_: Resource, more: int, operation: Operati
     return cloud.put_operation(operation), operation
 
 
-def make_member(cloud: Cloud, one: Ask, set_: Resource) -> Cloud:
-    """What was admitted, with the extensions of the set's profile."""
+def make_member(cloud: CloudState, one: Ask, set_: Resource) -> CloudState:
+    """An admitted instance, with the extensions of the set's profile."""
     cloud, _ = vms.make(cloud, one, {})
     profile = set_.properties["virtualMachineProfile"].get("extensionProfile") or {}
     for given in profile.get("extensions") or ():
@@ -134,8 +136,8 @@ def make_member(cloud: Cloud, one: Ask, set_: Resource) -> Cloud:
     return cloud
 
 
-def member(cloud: Cloud, ask: Ask, set_: Resource) -> Ask:
-    """The request that makes one more instance, under a name that nobody has chosen."""
+def member(cloud: CloudState, ask: Ask, set_: Resource) -> Ask:
+    """The request that creates one more instance, under a generated name."""
     for number in range(1000):
         word = name_uuid("instance", set_.id.lower(), ask.number, ask.now, number)[:8]
         id = ids.resource_id(set_.target.subscription, set_.group, VMS, f"{set_.name}_{word}")

@@ -1,6 +1,6 @@
-"""What the body of a scale set has to be, and the VM that its profile describes.
+"""Rules for the body of a scale set, and the VM that its profile describes.
 
-Codes and messages are Azure's where they were found; where each was read is in the table of docs/concepts/twin.md.
+Codes and messages are Azure's where known; their sources are in the table of docs/concepts/twin.md.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _NETWORK_SINCE = "2020-11-01"
 
 
 def checked(ask: Ask) -> int:
-    """How many instances are wanted, where Azure would take the body."""
+    """The requested capacity, if Azure would accept the body."""
     if not _NAME.match(ask.target.name):
         raise invalid(f"The value '{ask.target.name}' of parameter vmScaleSetName is not valid: 1 to 64 characters.")
     given = needed(ask.body, "properties")
     mode = str(given.get("orchestrationMode", "Uniform"))
     if mode != "Flexible":
         raise invalid(f"The twin has no scale sets with {mode} orchestration; it has those with 'Flexible'.")
-    check_place(given)
+    check_place(given, {"proximityPlacementGroup": "scale sets in proximity placement groups"})
     profile = needed(given, "virtualMachineProfile")
     needed(ask.body, "sku", "name")
     needed(given, "platformFaultDomainCount")
@@ -92,7 +92,7 @@ def _check_restore(policy: Mapping[str, Any], profile: Mapping[str, Any]) -> Non
 
 
 def restore_s(policy: Mapping[str, Any]) -> float:
-    """How long after an eviction the instance is tried to be restored; 0 where it is not said in ISO 8601."""
+    """How long Azure tries to restore an evicted instance; 0 where it is not an ISO 8601 duration."""
     found = _DURATION.match(str(policy.get("restoreTimeout", "PT1H")))
     if not found:
         return 0.0
@@ -101,12 +101,12 @@ def restore_s(policy: Mapping[str, Any]) -> float:
 
 
 def profile(set_: Resource) -> dict[str, Any]:
-    """With what nobody may read of it."""
+    """Including its secrets."""
     return vms.merged(set_.properties["virtualMachineProfile"], set_.secret)
 
 
 def vm_body(set_: Resource, word: str) -> dict[str, Any]:
-    """The VM that an instance is. `word` is its own part of all names."""
+    """The VM of an instance. `word` is its own part of all names."""
     given = profile(set_)
     system = dict(given.pop("osProfile"))
     system["computerName"] = f"{system.pop('computerNamePrefix')}{word[:6]}"

@@ -1,4 +1,4 @@
-"""Virtual machines: had, changed, read and deleted."""
+"""Virtual machines: create, change, read and delete."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from itertools import count
 from typing import Any
 
 from stoker.twin.arm import generic, groups
-from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, objects, page, route
+from stoker.twin.arm.requests.ask import ArmAnswer, Ask, accepted, begin, objects, page, route
 from stoker.twin.arm.vms import attached, extensions, parts, rules
 from stoker.twin.arm.vms.actions import status_only, with_view
 from stoker.twin.arm.vms.admission import admit, allocation_error
 from stoker.twin.market import catalog, quota
 from stoker.twin.refusal import conflict, invalid, unreadable
-from stoker.twin.state import Cloud, Instance, Notice, Operation, Power, Resource
+from stoker.twin.state import CloudState, Instance, MachinePower, Operation, Resource, ScheduledEvent
 from stoker.twin.time import events, power
 from stoker.twin.time.power import VMS
 
 _CREATE_S, _UPDATE_S, _DELETE_S = 0.5, 0.2, 0.5
-_SHORTEST_NOTICE_S = 300.0  # that a machine can ask for before it is deleted
+_SHORTEST_NOTICE_S = 300.0  # the least that a VM can request before it is deleted
 
 
 @route("PUT", VMS)
-def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     groups.require(cloud, ask)
     groups.refuse_deleting(cloud, ask)
     there = cloud.find(ask.id)
@@ -37,18 +37,18 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 
 
 @route("PATCH", VMS)
-def patch(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def patch(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     return _update(cloud, ask, generic.require(cloud, ask), ask.body.get("properties", {}))
 
 
 @route("GET", VMS)
-def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     vm = generic.require(cloud, ask)
-    return cloud, Answer(200, with_view(cloud, ask, vm) if _wants_view(ask) else vm.answer())
+    return cloud, ArmAnswer(200, with_view(cloud, ask, vm) if _wants_view(ask) else vm.answer())
 
 
 @route("GET", "Microsoft.Compute", "virtualMachines")
-def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     if ask.target.group:
         groups.require(cloud, ask)
     found = cloud.all(VMS, ask.target.group)
@@ -69,25 +69,25 @@ _OF_SET = re.compile(r"\s*'?virtualMachineScaleSet/id'?\s+eq\s+'([^']+)'\s*$", r
 
 
 @route("DELETE", VMS)
-def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def delete(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     vm = cloud.find(ask.id)
     if vm is None:
-        return cloud, Answer(204)
+        return cloud, ArmAnswer(204)
     under_way = [one for one in cloud.operations.values() if one.open and (one.verb, one.about) == ("vm.delete", vm.id)]
     if under_way:
         return cloud, accepted(ask, under_way[0])
     cloud = cloud.put(vm.having(provisioningState="Deleting"))
     cloud, operation = begin(cloud, ask, "vm.delete", _DELETE_S, vm.id)
     instance = cloud.instance(vm.id)
-    if instance and instance.power is Power.RUNNING and (notice_s := _asked_notice_s(vm)):
+    if instance and instance.power is MachinePower.RUNNING and (notice_s := _asked_notice_s(vm)):
         cloud = cloud.put_operation(replace(operation, due_at=ask.now + notice_s + _DELETE_S))
-        notice = Notice(ask.uuid("terminate"), vm.id, "Terminate", ask.now + notice_s)
+        notice = ScheduledEvent(ask.uuid("terminate"), vm.id, "Terminate", ask.now + notice_s)
         return events.announce(cloud, notice, ask.wall), accepted(ask, operation)
     return power.destroy(cloud, vm.id, operation, ask.now), accepted(ask, operation)
 
 
 @route("POST", VMS, "attachDetachDataDisks")
-def attach_detach(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+def attach_detach(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     vm = generic.require(cloud, ask)
     disks = list(vm.properties["storageProfile"].get("dataDisks") or ())
     going = {str(one.get("diskId", "")).lower() for one in objects(ask.body, "dataDisksToDetach")}
@@ -110,7 +110,7 @@ def _wants_view(ask: Ask) -> bool:
 
 
 def _asked_notice_s(vm: Resource) -> float:
-    """A machine can ask for a `Terminate` event before it is deleted."""
+    """A VM can request a `Terminate` event before it is deleted."""
     asked = vm.properties.get("scheduledEventsProfile", {}).get("terminateNotificationProfile", {})
     if not asked.get("enable"):
         return 0.0
@@ -118,16 +118,16 @@ def _asked_notice_s(vm: Resource) -> float:
     return float(minutes) * 60 if minutes.isdecimal() else _SHORTEST_NOTICE_S
 
 
-def _create(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """Refused at once where rules forbid it; a lack of machines shows in the operation, and leaves a `Failed` VM."""
+def _create(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    """Refused at once where a rule forbids it; a lack of capacity fails the operation, and leaves a `Failed` VM."""
     size = admit(cloud, ask)
     cloud, error = allocation_error(cloud, ask, size, groups.region_of(cloud, ask))
     cloud, operation = make(cloud, ask, error)
     return cloud, accepted(ask, operation, cloud.resources[ask.id.lower()].answer(), status=201)
 
 
-def make(cloud: Cloud, ask: Ask, error: Mapping[str, Any]) -> tuple[Cloud, Operation]:
-    """Everything of a VM that was admitted. `error`: why there is no machine for it."""
+def make(cloud: CloudState, ask: Ask, error: Mapping[str, Any]) -> tuple[CloudState, Operation]:
+    """Everything of an admitted VM. `error`: why no machine is available for it."""
     region = groups.region_of(cloud, ask)
     given = {"priority": "Regular", **ask.body.get("properties", {})}
     if given["priority"] == "Spot":
@@ -142,7 +142,7 @@ def make(cloud: Cloud, ask: Ask, error: Mapping[str, Any]) -> tuple[Cloud, Opera
     cloud, operation = begin(cloud.put(vm), ask, "vm.create", _CREATE_S, error=error)
     if not error:
         name = f"{vm.name}-{visible['vmId'][:8]}"
-        instance = Instance(name, vm.id, parts.address(cloud, vm), Power.STARTING, ask.now, quota.is_spot(vm))
+        instance = Instance(name, vm.id, parts.address(cloud, vm), MachinePower.STARTING, ask.now, quota.is_spot(vm))
         cloud = cloud.put_instance(instance)
         cloud = power.begin(cloud, operation, power.chore(cloud, "create", instance, ask.now))
         if extensions.in_image(vm):
@@ -151,7 +151,7 @@ def make(cloud: Cloud, ask: Ask, error: Mapping[str, Any]) -> tuple[Cloud, Opera
     return cloud, operation
 
 
-_FIXED = (  # what cannot be changed once the VM is there
+_FIXED = (  # cannot be changed after creation
     ("osProfile", "customData"),
     ("osProfile", "adminUsername"),
     ("osProfile", "computerName"),
@@ -160,7 +160,7 @@ _FIXED = (  # what cannot be changed once the VM is there
 )
 
 
-def _update(cloud: Cloud, ask: Ask, vm: Resource, given: Mapping[str, Any]) -> tuple[Cloud, Answer]:
+def _update(cloud: CloudState, ask: Ask, vm: Resource, given: Mapping[str, Any]) -> tuple[CloudState, ArmAnswer]:
     """The same PUT again changes nothing and starts nothing."""
     parts.refuse_deleting(vm, "Create or Update VM")
     everything = merged(vm.properties, vm.secret)
@@ -185,18 +185,18 @@ def _update(cloud: Cloud, ask: Ask, vm: Resource, given: Mapping[str, Any]) -> t
     if identity := parts.identity(cloud, ask, ask.body.get("identity"), vm.body.get("identity")):
         body["identity"] = identity
     changed = replace(vm, body=body, secret=secret)
-    if creating:  # one that is still being made: there is nothing more to do than that
+    if creating:  # it is still being created, so there is nothing more to do
         return cloud.put(changed), accepted(ask, creating[0], changed.answer(), status=200)
     cloud, operation = begin(cloud.put(changed), ask, "put", _UPDATE_S, vm.id)
     return cloud, accepted(ask, operation, changed.answer(), status=200)
 
 
-def _check_resize(cloud: Cloud, vm: Resource, given: Mapping[str, Any]) -> None:
+def _check_resize(cloud: CloudState, vm: Resource, given: Mapping[str, Any]) -> None:
     wanted = str(given.get("hardwareProfile", {}).get("vmSize", "") or quota.size_of(vm).name)
     if wanted.lower() == quota.size_of(vm).name.lower():
         return
     instance = cloud.instance(vm.id)
-    if instance is None or instance.power is not Power.DEALLOCATED:
+    if instance is None or instance.power is not MachinePower.DEALLOCATED:
         raise conflict(
             f"Unable to resize the VM '{vm.name}' to '{wanted}' while it is allocated.", "OperationNotAllowed"
         )
@@ -219,7 +219,7 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _same(asked: Any, there: Any) -> bool:
-    """What the client left out is not a change."""
+    """A field that the client omitted is not a change."""
     if isinstance(asked, Mapping) and isinstance(there, Mapping):
         return all(key not in there or _same(value, there[key]) for key, value in asked.items())
     return json.dumps(asked) == json.dumps(there) or str(asked).lower() == str(there).lower()

@@ -1,4 +1,4 @@
-"""Words that Azure knows in the body of a VM, and fields without which it takes none."""
+"""Enum values that Azure accepts in the body of a VM, and required fields."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _check_data_disk(disk: Mapping[str, Any]) -> None:
 
 
 def _fields(body: Mapping[str, Any]) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
-    """Each with its place, what it says, and what it may say."""
+    """Each with its path, its value, and the allowed values."""
     given = body["properties"]
     system = given["storageProfile"].get("osDisk") or {}
     if system:

@@ -1,7 +1,7 @@
-"""Powers a machine on: `boot.py FOLDER` reads the order there, puts up the walls if asked to, and becomes init.
+"""Powers a machine on: `boot.py FOLDER` reads the order there, isolates the machine if requested, and becomes init.
 
-Its standard input is a channel to the twin: it says which process is init, and waits for the word that the metadata
-service is there. A twin that dies in between closes the channel, and nothing has been started.
+Its standard input is a channel to the twin: it reports the pid of init, and waits until the metadata service is ready.
+If the twin dies in between, the channel closes, and nothing has been started.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from stoker.twin.machines.guest.init import Init
-from stoker.twin.machines.guest.places import Places
+from stoker.twin.machines.guest.places import GuestFolders
 
-SHIMS = ("systemctl", "journalctl", "cloud-init", "poweroff", "halt", "reboot")  # in front of the PATH
+SHIMS = ("systemctl", "journalctl", "cloud-init", "poweroff", "halt", "reboot")  # first in PATH
 
 
 def main(folder: Path) -> int:
@@ -26,7 +26,7 @@ def main(folder: Path) -> int:
     plan = json.loads((folder / "plan.json").read_bytes())
     shim = (Path(__file__).parent / "shim.py").read_text(encoding="utf-8")
     channel = socket.socket(fileno=os.dup(0))
-    os.set_inheritable(order["lock_fd"], False)  # held by what the machine is made of, not by what runs in it
+    os.set_inheritable(order["lock_fd"], False)  # held by the machine's own processes, not by its services
     if order["walled"]:
         return _hold(order, plan, shim, channel, folder)
     if sys.platform == "linux":
@@ -38,7 +38,7 @@ def main(folder: Path) -> int:
 
 
 def _hold(order: Mapping[str, Any], plan: Mapping[str, Any], shim: str, channel: socket.socket, folder: Path) -> int:
-    """Stays outside, in the network of the switch, which lives as long as one of these does; ends with its machine."""
+    """Stays outside, in the network of the switch, which exists as long as one of these; ends with its machine."""
     from stoker.twin.machines.guest import kernel, walls  # Linux only
 
     walls.make_network(order, folder)
@@ -59,7 +59,7 @@ def _hold(order: Mapping[str, Any], plan: Mapping[str, Any], shim: str, channel:
 
 
 def _live(order: Mapping[str, Any], plan: Mapping[str, Any], shim: str, channel: socket.socket) -> int:
-    places = Places("" if order["walled"] else order["root"])
+    places = GuestFolders("" if order["walled"] else order["root"])
     for name in ("/etc/systemd/system", "/var/log/journal", "/var/tmp", "/run", "/root", "/home", "/tmp"):
         places.path(name).mkdir(parents=True, exist_ok=True)
     _install_shims(places, shim, order)
@@ -75,7 +75,7 @@ def _live(order: Mapping[str, Any], plan: Mapping[str, Any], shim: str, channel:
     return 0
 
 
-def _install_shims(places: Places, shim: str, order: Mapping[str, Any]) -> None:
+def _install_shims(places: GuestFolders, shim: str, order: Mapping[str, Any]) -> None:
     """Over the real ones, which would not find a systemd here."""
     text = f"#!{order['python']} -IS\n" + shim.replace('ROOT = ""', f"ROOT = {places.root!r}", 1)
     first = places.path("/usr/bin/systemctl")

@@ -1,7 +1,7 @@
-"""Carries out a machine's cloud-init plan: what is for every boot each time, what is for the instance once.
+"""Executes a machine's cloud-init plan: some steps at every boot, others once per instance.
 
-As in the real one, "once" is noted before the work begins: a machine that loses power in the middle of `runcmd` does
-not run it again.
+As in the real one, "once" is recorded before the work starts: a machine that loses power during `runcmd` does not run
+it again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stoker.twin.machines.guest.places import Places
+from stoker.twin.machines.guest.places import GuestFolders
 from stoker.twin.machines.guest.spawning import spawn
 
 Plan = Mapping[str, Any]
@@ -26,7 +26,7 @@ _INSTANCE = "/var/lib/cloud/instance"
 
 
 class CloudInit:
-    def __init__(self, places: Places, plan: Plan, environment: Mapping[str, str]) -> None:
+    def __init__(self, places: GuestFolders, plan: Plan, environment: Mapping[str, str]) -> None:
         self._places = places
         self._plan = plan
         self._environment = environment
@@ -43,7 +43,7 @@ class CloudInit:
                 self._attempt(f"users {user['name']}", self._make_user, user)
 
     def final(self) -> None:
-        """Beside the services that were enabled at an earlier boot."""
+        """Concurrently with services that were enabled at an earlier boot."""
         for script in sorted(self._places.path("/var/lib/cloud/scripts/per-boot").glob("*")):
             self._run(script.name, [str(script)])
         if self._first("scripts_user"):
@@ -52,7 +52,7 @@ class CloudInit:
         self._finish()
 
     def _keep(self, data: bytes) -> None:
-        """What the machine was told stays on its disk, readable by root."""
+        """Custom data stays on the disk, readable by root."""
         place = self._places.path(f"{_INSTANCE}/user-data.txt")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch(mode=0o600)
@@ -67,7 +67,7 @@ class CloudInit:
         return False
 
     def _attempt(self, step: str, action: Any, argument: Any) -> None:
-        """One bad entry does not keep the others from being done."""
+        """A failing entry does not prevent the others."""
         try:
             action(argument)
         except (OSError, KeyError, ValueError) as error:
@@ -84,7 +84,7 @@ class CloudInit:
             shutil.chown(path, user, group or user)
 
     def _make_user(self, user: Mapping[str, Any]) -> None:
-        """A machine without walls has no users of its own: there the keys alone are kept."""
+        """A machine without isolation has no users of its own: only the keys are stored."""
         home = "/root" if user["name"] == "root" else f"/home/{user['name']}"
         if not self._places.root and user["name"] != "root":
             words = ["useradd", "-m", "-d", home, "-s", user["shell"], "-p", "*", user["name"]]
@@ -127,7 +127,7 @@ class CloudInit:
             self._note(f"{name}: exit code {code}")
 
     def _note(self, error: str) -> None:
-        """In a file, for the two stages are two processes."""
+        """In a file, because the two stages are two processes."""
         notes = self._places.path(_ERRORS)
         notes.parent.mkdir(parents=True, exist_ok=True)
         with notes.open("a", encoding="utf-8") as file:

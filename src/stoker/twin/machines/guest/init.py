@@ -1,4 +1,4 @@
-"""The first process of a machine: runs cloud-init, keeps the services going, answers `systemctl`, reaps everything."""
+"""The first process of a machine: runs cloud-init, supervises the services, answers `systemctl`, reaps zombies."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from contextlib import suppress
 from pathlib import Path
 
 from stoker.twin.machines.guest.cloudinit import CloudInit, Plan
-from stoker.twin.machines.guest.control import Answer, Control
+from stoker.twin.machines.guest.control import ControlAnswer, GuestControl
 from stoker.twin.machines.guest.marked import end
-from stoker.twin.machines.guest.places import SOCKET, SOCKET_FOLDER, Places
+from stoker.twin.machines.guest.places import SOCKET, SOCKET_FOLDER, GuestFolders
 from stoker.twin.machines.guest.services import Services
 
-_GENTLE_S = 2.0  # for processes to end by themselves when the machine shuts itself down
+_GENTLE_S = 2.0  # for processes to exit by themselves when the machine shuts down
 
 
 class Init:
-    """`mark` is in the environment of every process of a machine without walls, by which they are found."""
+    """`mark` is in the environment of every process of a machine without isolation, to find them by."""
 
-    def __init__(self, places: Places, plan: Plan, environment: Mapping[str, str], mark: str = "") -> None:
+    def __init__(self, places: GuestFolders, plan: Plan, environment: Mapping[str, str], mark: str = "") -> None:
         self._mark = mark
         self._places = places
         self._cloud = CloudInit(places, plan, environment)
         self._services = Services(places, environment)
-        self._control = Control(places, self._services)
+        self._control = GuestControl(places, self._services)
         self._stages = ["early", "final"]
-        self._stage = 0  # the pid of the cloud-init stage that runs
-        self._asking: list[tuple[socket.socket, Answer]] = []
+        self._stage = 0  # the pid of the current cloud-init stage
+        self._asking: list[tuple[socket.socket, ControlAnswer]] = []
         self._power = ""
 
     def run(self) -> str:
-        """Until the machine shuts itself down: `off` or `reboot`."""
+        """Until the machine shuts down: `off` or `reboot`."""
         with selectors.DefaultSelector() as selector, self._listen() as listener:
             awake = _wake_on_children()
             selector.register(awake, selectors.EVENT_READ)
@@ -70,7 +70,7 @@ class Init:
         return listener
 
     def _next_stage(self) -> None:
-        """In a process of its own, for it waits for its scripts, and init must not."""
+        """In a separate process, because it waits for its scripts, and init must not."""
         stage = self._stages.pop(0)
         self._stage = os.fork()
         if self._stage == 0:
@@ -106,7 +106,7 @@ class Init:
             return
         self._next_stage()
         for name in self._places.enabled():
-            with suppress(FileNotFoundError):  # a link to a unit that is gone
+            with suppress(FileNotFoundError):  # a link to a missing unit
                 self._services.start(name)
 
     def _reply(self) -> None:
@@ -123,7 +123,7 @@ class Init:
         self._asking = waiting
 
     def _end_everything(self) -> None:
-        """The first process of a pid namespace may mean everybody; any other must never say so."""
+        """Only the first process of a pid namespace may signal all processes."""
         if os.getpid() != 1:
             end(self._mark)
             return

@@ -1,4 +1,4 @@
-"""System calls that Python 3.11 has no name for. Linux only; each failure is an `OSError` that says which call."""
+"""System calls that Python 3.11 does not provide. Linux only; each failure is an `OSError` that names the call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def unshare(flags: int) -> None:
 
 
 def enter(descriptor: int, kind: int) -> None:
-    """Moves this thread, and it alone, into another namespace."""
+    """Moves only this thread into another namespace."""
     _check("setns", _libc.setns(descriptor, kind))
 
 
@@ -39,7 +39,7 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def make_root(folder: str) -> None:
-    """The folder, which must be a mount, becomes `/`, and nothing of the old root can be reached any more."""
+    """The folder, which must be a mount, becomes `/`, and the old root becomes unreachable."""
     os.chdir(folder)
     _check("pivot_root", _libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."))
     _check("umount2", _libc.umount2(b".", _DETACH))
@@ -55,7 +55,7 @@ def die_with_parent() -> None:
 
 
 def adopt_orphans() -> None:
-    """Processes whose parents end become children of this one, wherever in its tree they are."""
+    """Orphaned processes become children of this one, wherever in its tree they are."""
     _check("prctl", _libc.prctl(_ADOPT_ORPHANS, 1, 0, 0, 0))
 
 

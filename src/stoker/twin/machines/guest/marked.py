@@ -1,4 +1,4 @@
-"""Processes found by a mark in their environment, which their children inherit wherever they go, and their families."""
+"""Processes found by a mark in their environment, which their children inherit, and their descendants."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _PROC = "/proc"
 
 
 def members(mark: str, root: int | None = None) -> list[int]:
-    """Every living process that carries `NAME=value`, or descends from one that does or from `root`; never this one."""
+    """Every live process that carries `NAME=value`, or descends from one that does or from `root`; never this one."""
     if "=" not in mark:
-        raise ValueError(f"{mark!r} is no mark")  # an empty one would be everybody's
+        raise ValueError(f"{mark!r} is not a mark")  # an empty one would match every process
     table = _table(mark)
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in table.items():
@@ -35,7 +35,7 @@ def send(pids: list[int], number: int) -> None:
 
 
 def end(mark: str, root: int | None = None, within_s: float = 10.0) -> bool:
-    """Kills them all, again and again until none is left, for one may fork while it is being killed."""
+    """Kills them all, repeatedly until none is left, because one may fork while it is being killed."""
     until = time.monotonic() + within_s
     while found := members(mark, root):
         if time.monotonic() > until:
@@ -46,7 +46,7 @@ def end(mark: str, root: int | None = None, within_s: float = 10.0) -> bool:
 
 
 def _table(mark: str) -> dict[int, tuple[int, bool]]:
-    """Parent and mark of every living process."""
+    """Parent and mark of every live process."""
     return _table_of_proc(mark.encode()) if os.path.exists(f"{_PROC}/self/stat") else _table_of_ps(mark)  # noqa: PTH110
 
 
@@ -74,8 +74,8 @@ def _read(path: str) -> bytes:
 
 
 def _table_of_ps(mark: str) -> dict[int, tuple[int, bool]]:
-    """`-E` shows the environment after the command, of this user's processes."""
-    import subprocess  # here, because it is slow to import and Linux has no use for it
+    """`-E` shows the environment after the command, for this user's processes."""
+    import subprocess  # here, because it is slow to import and Linux does not need it
 
     text = subprocess.run(["ps", "-axwwE", "-o", "pid=,ppid=,stat=,command="], capture_output=True, text=True).stdout
     table = {}

@@ -1,4 +1,4 @@
-"""Where things are in a machine. In one without walls, its root is a folder of the host."""
+"""Paths in a machine. In one without isolation, its root is a folder of the host."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SOCKET_FOLDER = "/run/twin"
 SOCKET = "init.sock"
 
 
-class Places:
+class GuestFolders:
     def __init__(self, root: str = "") -> None:
         self.root = root.rstrip("/")
 
     def __call__(self, path: str) -> str:
-        """The path as this process reaches it; one that is below the root already is left as it is."""
+        """The path as this process reaches it; one below the root is unchanged."""
         inside = self.root and (path == self.root or path.startswith(f"{self.root}/"))
         return path if inside else f"{self.root}{path}"
 
@@ -35,7 +35,7 @@ class Places:
         raise FileNotFoundError(name)
 
     def enabled(self) -> list[str]:
-        """Units that some target wants, as links in `*.wants` say."""
+        """Units that some target wants, by the links in `*.wants`."""
         return sorted({link.name for link in self.path(START_AT_BOOT).glob("*.wants/*.service")})
 
     def journal(self, unit: str) -> Path:

@@ -1,4 +1,4 @@
-"""The services of a machine: started, watched, started again as their units say, stopped with all their children."""
+"""The services of a machine: started, watched, restarted as their units say, and stopped with all their children."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from stoker.twin.machines.guest.marked import members, send
-from stoker.twin.machines.guest.places import Places
+from stoker.twin.machines.guest.places import GuestFolders
 from stoker.twin.machines.guest.spawning import spawn
-from stoker.twin.machines.guest.units import Command, Unit, expanded, unit
+from stoker.twin.machines.guest.units import Unit, UnitCommand, expanded, unit
 
-_LOOK_S = 0.02  # between two looks at whether a stopped service's processes are gone
+_LOOK_S = 0.02  # between two checks whether a stopped service's processes are gone
 
 
 @dataclass
-class Service:
-    """`state` is systemd's word. `steps` are what remains to be run, the last being the service itself."""
+class GuestService:
+    """`state` is systemd's term. `steps` are the remaining commands, the last being the service itself."""
 
     unit: Unit
     state: str = "inactive"
     pid: int = 0
-    steps: list[Command] = field(default_factory=list)
+    steps: list[UnitCommand] = field(default_factory=list)
     lenient: bool = False
     mark: str = ""
     starts: list[float] = field(default_factory=list)
@@ -39,21 +39,21 @@ class Service:
 
 
 class Services:
-    """One thread: init calls `reap` for each ended child and `tick` whenever `next_at` has come."""
+    """One thread: init calls `reap` for each exited child and `tick` at `next_at`."""
 
-    def __init__(self, places: Places, environment: Mapping[str, str]) -> None:
+    def __init__(self, places: GuestFolders, environment: Mapping[str, str]) -> None:
         self._places = places
         self._environment = environment
-        self._services: dict[str, Service] = {}
+        self._services: dict[str, GuestService] = {}
 
-    def find(self, name: str) -> Service:
-        """Reads the unit file again, as after `daemon-reload`. Raises `FileNotFoundError` where there is none."""
+    def find(self, name: str) -> GuestService:
+        """Reads the unit file again, as after `daemon-reload`. Raises `FileNotFoundError` where it is missing."""
         text = self._places.unit_file(name).read_text(encoding="utf-8", errors="replace")
-        known = self._services.setdefault(name, Service(unit(name, text)))
+        known = self._services.setdefault(name, GuestService(unit(name, text)))
         known.unit = unit(name, text)
         return known
 
-    def start(self, name: str) -> Service:
+    def start(self, name: str) -> GuestService:
         service = self.find(name)
         if service.state in ("active", "activating"):
             return service
@@ -64,14 +64,14 @@ class Services:
         self._begin(service)
         return service
 
-    def stop(self, name: str) -> Service:
+    def stop(self, name: str) -> GuestService:
         service = self.find(name)
         service.again, service.next_at = False, float("inf")
         if service.state in ("active", "activating"):
             self._end(service, "success")
         return service
 
-    def restart(self, name: str) -> Service:
+    def restart(self, name: str) -> GuestService:
         service = self.stop(name)
         return self.start(name) if service.settled else self._later(service)
 
@@ -98,7 +98,7 @@ class Services:
     def next_at(self) -> float:
         return min((service.next_at for service in self._services.values()), default=float("inf"))
 
-    def _begin(self, service: Service) -> None:
+    def _begin(self, service: GuestService) -> None:
         now, what = time.monotonic(), service.unit
         service.starts = [at for at in service.starts if now - at < what.burst_s] + [now]
         if not what.commands or (what.burst_s and what.burst and len(service.starts) > what.burst):
@@ -109,7 +109,7 @@ class Services:
         service.state, service.result = "activating", "success"
         self._step(service)
 
-    def _step(self, service: Service) -> None:
+    def _step(self, service: GuestService) -> None:
         command = service.steps.pop(0)
         service.lenient = command.lenient
         variables = self._variables(service)
@@ -121,19 +121,19 @@ class Services:
         if not service.steps and service.unit.kind != "oneshot":
             service.state = "active"
 
-    def _after_step(self, service: Service, code: int) -> None:
+    def _after_step(self, service: GuestService, code: int) -> None:
         clean = code == 0 or service.lenient
         if service.steps and clean:
             self._step(service)
         elif service.unit.kind == "oneshot" and clean and service.unit.remains:
             service.state = "active"
         else:
-            # SIGTERM and its kind are a clean end of a service, but not of a step towards one.
+            # SIGTERM and the like are a clean exit of a service, but not of a step before it.
             clean = clean or (not service.steps and -code in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
             service.again = service.unit.restarts_after(clean=clean, signalled=code < 0)
             self._end(service, "success" if clean else "exit-code" if code > 0 else "signal")
 
-    def _end(self, service: Service, result: str) -> None:
+    def _end(self, service: GuestService, result: str) -> None:
         service.steps.clear()
         service.state, service.result = "deactivating", result
         now = time.monotonic()
@@ -141,9 +141,9 @@ class Services:
         send(self._processes(service), signal.SIGTERM)
         self._look(service, now)
 
-    def _look(self, service: Service, now: float) -> None:
+    def _look(self, service: GuestService, now: float) -> None:
         left = self._processes(service)
-        if left or service.pid:  # one that is dead is gone only when it has been reaped
+        if left or service.pid:  # a dead process is gone only after it was reaped
             if now >= service.kill_at:
                 send(left, signal.SIGKILL)
             service.next_at = now + _LOOK_S
@@ -154,16 +154,16 @@ class Services:
             service.state = "activating"
             service.next_at = now + service.unit.restart_s
 
-    def _later(self, service: Service) -> Service:
+    def _later(self, service: GuestService) -> GuestService:
         service.again = True
         return service
 
-    def _processes(self, service: Service) -> list[int]:
+    def _processes(self, service: GuestService) -> list[int]:
         if not service.unit.kill_all:
             return [service.pid] if service.pid else []
         return members(f"INVOCATION_ID={service.mark}", service.pid or None)
 
-    def _variables(self, service: Service) -> dict[str, str]:
+    def _variables(self, service: GuestService) -> dict[str, str]:
         variables = {**self._environment, "INVOCATION_ID": service.mark, **service.unit.environment}
         for name in service.unit.environment_files:
             with suppress(OSError):

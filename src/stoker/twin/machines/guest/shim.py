@@ -1,4 +1,4 @@
-"""`systemctl`, `journalctl`, `cloud-init`, `poweroff` and `reboot` of a machine: by the name it is called."""
+"""`systemctl`, `journalctl`, `cloud-init`, `poweroff` and `reboot` of a machine, chosen by the program's name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 
-ROOT = ""  # of a machine without walls, filled in when it is written there
+ROOT = ""  # of a machine without isolation, filled in when it is written there
 
 
 def main(name: str, words: list[str]) -> int:
@@ -21,7 +21,7 @@ def main(name: str, words: list[str]) -> int:
 
 
 def ask(words: list[str]) -> int:
-    """Through a relative path, for the whole one may be longer than a socket's name can be."""
+    """Through a relative path, because socket paths must be short."""
     os.chdir(f"{ROOT}/run/twin")
     with socket.socket(socket.AF_UNIX) as channel:
         channel.connect("init.sock")

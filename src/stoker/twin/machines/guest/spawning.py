@@ -1,4 +1,4 @@
-"""Starting a process from init: a session of its own, signals as they come, and nothing inherited but its output."""
+"""Starts a process from init: in its own session, with default signals, inheriting only its output."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
-NO_SUCH_PROGRAM = 203  # the exit codes that systemd uses
+NO_SUCH_PROGRAM = 203  # exit codes of systemd
 NO_SUCH_FOLDER = 200
 NO_SUCH_USER = 217
 
@@ -14,7 +14,7 @@ _CHANGED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal
 
 
 def spawn(words: Sequence[str], variables: Mapping[str, str], output: int, *, folder: str = "/", user: str = "") -> int:
-    """Returns the pid. What prevents the start is an exit code of the process and a line in its output."""
+    """Returns the pid. A failed start is an exit code of the process and a line in its output."""
     pid = os.fork()
     if pid:
         return pid

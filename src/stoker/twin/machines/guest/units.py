@@ -1,6 +1,6 @@
-"""What a systemd unit file says, as far as this init goes: services, without dependencies, sockets or timers.
+"""What this init supports of systemd unit files: services, without dependencies, sockets or timers.
 
-`After=`, `Requires=` and the like are read over: everything that is enabled starts at once.
+`After=`, `Requires=` and the like are ignored: everything that is enabled starts at once.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600
 
 
 @dataclass(frozen=True)
-class Command:
-    """`lenient`: it may fail, as a leading `-` says."""
+class UnitCommand:
+    """`lenient`: it may fail, because of a leading `-`."""
 
     words: tuple[str, ...]
     lenient: bool = False
@@ -31,8 +31,8 @@ class Unit:
     name: str
     description: str = ""
     kind: str = "simple"
-    before: tuple[Command, ...] = ()
-    commands: tuple[Command, ...] = ()
+    before: tuple[UnitCommand, ...] = ()
+    commands: tuple[UnitCommand, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     environment_files: tuple[str, ...] = ()
     folder: str = ""
@@ -87,7 +87,7 @@ def unit(name: str, text: str) -> Unit:
 
 
 def sections(text: str) -> Sections:
-    """An empty value forgets those before it, as in systemd."""
+    """An empty value clears those before it, as in systemd."""
     found: Sections = {}
     section = ""
     for line in re.sub(r"\\\n\s*", " ", text).splitlines():
@@ -108,8 +108,8 @@ def seconds(text: str) -> float:
     return sum(float(number) * _SECONDS[measure or "s"] for number, measure in _TIME.findall(text))
 
 
-def expanded(command: Command, environment: Mapping[str, str]) -> list[str]:
-    """`$NAME` alone is split into words; `${NAME}` is put in as it is."""
+def expanded(command: UnitCommand, environment: Mapping[str, str]) -> list[str]:
+    """`$NAME` alone is split into words; `${NAME}` is inserted as it is."""
     words: list[str] = []
     for word in command.words:
         if re.fullmatch(r"\$\w+", word):
@@ -121,9 +121,9 @@ def expanded(command: Command, environment: Mapping[str, str]) -> list[str]:
     return words
 
 
-def _commands(lines: list[str]) -> tuple[Command, ...]:
+def _commands(lines: list[str]) -> tuple[UnitCommand, ...]:
     commands = []
     for line in lines:
         bare = line.lstrip("-@:+!")
-        commands.append(Command(tuple(shlex.split(bare)), "-" in line[: len(line) - len(bare)]))
+        commands.append(UnitCommand(tuple(shlex.split(bare)), "-" in line[: len(line) - len(bare)]))
     return tuple(commands)

@@ -1,6 +1,6 @@
-"""The walls around a machine: its own network, hostname, process numbers and file system. Linux, root.
+"""The isolation of a machine: its own network, hostname, pids and file system. Linux, root.
 
-The file system is the host's operating system with the machine's disk on top; what is not named is not there.
+The file system is the host's operating system with the machine's disk on top; other folders of the host are absent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/se
 
 
 def make_network(order: Mapping[str, Any], folder: Path) -> None:
-    """A wire from a new network namespace to the twin's switch. This process ends up in the new one."""
+    """A virtual cable from a new network namespace to the twin's switch. This process ends up in the new one."""
     switch = int(order["switch_fd"])
     kernel.unshare(kernel.NEW_NETWORK)
     here = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -51,10 +51,10 @@ def make_file_system(order: Mapping[str, Any]) -> None:
     root = order["root"]
     kernel.mount(root, root, flags=kernel.BIND)
     for lower, upper, work in order["layers"]:
-        # Volatile: powering off does not wait for the host's disk. What was written is in the host's memory.
+        # Volatile: powering off does not wait for the host's disk. Written data is in the host's memory.
         options = f"volatile,lowerdir={_escaped(lower)},upperdir={_escaped(upper)},workdir={_escaped(work)}"
-        with suppress(FileNotFoundError):  # a machine that was cut off right here, its twin killed, has none
-            shutil.rmtree(work)  # it holds the mark of a volatile mount, which forbids the next one
+        with suppress(FileNotFoundError):  # missing if the twin was killed exactly here
+            shutil.rmtree(work)  # it contains the mark of a volatile mount, which would prevent the next one
         Path(work).mkdir()
         Path(root + lower).mkdir(parents=True, exist_ok=True)
         kernel.mount("overlay", root + lower, "overlay", options=options)
@@ -64,14 +64,14 @@ def make_file_system(order: Mapping[str, Any]) -> None:
     _make_devices(Path(root))
     kernel.mount("proc", f"{root}/proc", "proc")
     kernel.mount("sysfs", f"{root}/sys", "sysfs", flags=kernel.READ_ONLY)
-    with suppress(OSError):  # where the host has none
+    with suppress(OSError):  # the host may have none
         kernel.mount("/sys/fs/cgroup", f"{root}/sys/fs/cgroup", flags=kernel.BIND | kernel.RECURSIVE)
     kernel.mount("tmpfs", f"{root}/run", "tmpfs", options="mode=755")
     kernel.make_root(root)
 
 
 def name_hosts(hostname: str, address: str) -> None:
-    """A name that cannot be looked up stalls programs for seconds, so the machine's own is in its table."""
+    """Names that cannot be resolved stall programs for seconds, so the machine's own is in its hosts file."""
     _rewrite("/etc/hostname", f"{hostname}\n")
     _rewrite("/etc/hosts", f"127.0.0.1 localhost\n{address} {hostname}\n::1 localhost ip6-localhost\n")
     _rewrite("/etc/resolv.conf", "# no name server: the twin's machines reach each other and what the host exposes\n")
@@ -106,5 +106,5 @@ def _escaped(path: str) -> str:
 
 def _rewrite(name: str, text: str) -> None:
     path = Path(name)
-    path.unlink(missing_ok=True)  # it may be a link to a place that is not in the machine
+    path.unlink(missing_ok=True)  # it may be a link to a path outside the machine
     path.write_text(text, encoding="utf-8")

@@ -1,0 +1,123 @@
+"""Before the ranks start: every node says that it is ready, and the first one says when and where they meet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from stoker.agent.attempt.endings import AttemptBroken
+from stoker.agent.checkpoints.naming import is_later, label_of
+from stoker.agent.gang.addresses import LOOPBACK, Doorbell, free_port, mine, reaching
+from stoker.agent.gang.channel import Channel
+from stoker.agent.notice.stopping import Stopping
+from stoker.agent.processes.launch import Workplace
+from stoker.agent.shipping.worker import persist
+from stoker.model.checkpoint import CheckpointSet
+from stoker.model.node.gang import Go, Ready
+from stoker.model.node.orders import Orders
+
+T = TypeVar("T", Ready, Go)
+
+REACH_S = 60.0  # for the first node to answer under one of its addresses
+MOST_ROUNDS = 6  # of restoring an earlier checkpoint, before all begin from nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meet:
+    channel: Channel
+    stopping: Stopping
+    tell: Callable[[str, str], None]
+    resumed: Callable[[], CheckpointSet | None]  # what this node has restored
+    restore: Callable[[Orders, float | None], str]  # see `Unpack.again`; returns what the script is told to resume from
+
+    def __call__(self, orders: Orders, place: Workplace) -> tuple[Orders, Workplace]:
+        """Where the ranks meet, once every node is ready. Raises Stopped, and AttemptBroken where they cannot meet."""
+        began = time.monotonic()
+        bell = Doorbell(orders) if orders.node == 0 else None
+        try:
+            reached = mine() if bell else self._reach(orders)
+            for number in range(1, MOST_ROUNDS + 1):
+                self._say("ready", self._ready(number, orders, place, reached, bell.port if bell else 0))
+                go = self._decide(number, orders) if bell else self._await(Go, "go", 0, number)
+                if not go.restore:
+                    break
+                place = replace(place, newest=self.restore(orders, go.label))
+        finally:
+            if bell:
+                bell.close()
+        if go.trouble:
+            raise AttemptBroken(go.trouble, go.hint)
+        self.tell("gang-ready", f"{orders.nodes} nodes were ready after {time.monotonic() - began:.1f} s")
+        address = reached[0] if reached and orders.node else go.address
+        return replace(orders, master_address=address), replace(place, port=go.port)
+
+    def _ready(self, number: int, orders: Orders, place: Workplace, addresses: Sequence[str], port: int) -> Ready:
+        found = self.resumed()
+        label = label_of(found) if found else None
+        return Ready(orders.node, number, place.processes, tuple(addresses), port, found is not None, label)
+
+    def _decide(self, number: int, orders: Orders) -> Go:
+        """By the first node, for all."""
+        readies = [self._await(Ready, "ready", node, number) for node in range(orders.nodes)]
+        go = agreed(readies, free_port(), last=number == MOST_ROUNDS)
+        if go.restore:
+            what = f"from {go.label:g} or before" if go.label is not None else "from nothing"
+            labels = ", ".join(f"{one.label:g}" if one.label is not None else "none" for one in readies)
+            self.tell("gang-restore", f"the checkpoints of the nodes differ ({labels}): all resume {what}")
+        self._say("go", go)
+        return go
+
+    def _reach(self, orders: Orders) -> list[str]:
+        """The addresses under which the first node answers; none where it does not for long."""
+        first = self._await(Ready, "ready", 0, 1)
+        until = time.monotonic() + REACH_S
+        while not (found := reaching(first.addresses, first.port, orders)) and time.monotonic() < until:
+            self._pause()
+        return found
+
+    def _say(self, kind: str, message: Ready | Go) -> None:
+        persist(lambda: self.channel.tell(kind, message), self.stopping.check)
+
+    def _await(self, of: type[T], kind: str, node: int, number: int) -> T:
+        """Waits as long as it takes: whoever cannot come is missed by the server, and by whoever has ended."""
+        while True:
+            found = persist(lambda: self.channel.read(of, kind, node), self.stopping.check)
+            if found is not None and found.round == number:
+                return found
+            self._pause()
+
+    def _pause(self) -> None:
+        self.stopping.wait(self.channel.pause_s)
+        self.stopping.check()
+
+
+def agreed(readies: Sequence[Ready], port: int, *, last: bool = False) -> Go:
+    """The decision of the first node, from the messages of all. `last`: this is the last round."""
+    number, peers = readies[0].round, readies[1:]
+    deaf = [one.node for one in peers if not one.addresses]
+    if deaf:
+        names = ", ".join(str(node) for node in deaf)
+        tried = ", ".join(readies[0].addresses)
+        return Go(
+            number,
+            trouble=f"node {names} cannot reach the first node of the gang at {tried}",
+            hint="the nodes of a run need an open network between them: allow all TCP ports from one to another",
+        )
+    counts = {one.processes for one in readies}
+    if len(counts) > 1:
+        spelled = ", ".join(f"node {one.node}: {one.processes}" for one in readies)
+        return Go(
+            number,
+            trouble=f"the nodes of the gang would start different numbers of processes ({spelled})",
+            hint="set `processes` to a number",
+        )
+    labels = {one.label for one in readies if one.resumes and one.label is not None}
+    without = [one for one in readies if not one.resumes]
+    if labels and number > 1 and without and len(without) < len(readies):
+        return Go(number, restore=not last)  # some node has none that is early enough: only nothing is common to all
+    if labels and is_later(max(labels), min(labels)):
+        return Go(number, restore=not last, label=min(labels))
+    away = [one.addresses[0] for one in peers if one.addresses[0] != LOOPBACK]
+    return Go(number, port, away[0] if away else LOOPBACK)

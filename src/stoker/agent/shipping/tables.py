@@ -1,0 +1,163 @@
+"""Metrics in tables that scripts print: a head of names above rows of numbers, or a box of names beside numbers. Pure.
+
+fastai, skorch, spaCy, YOLO, Detectron2 and scikit-learn print the first kind, Stable-Baselines3 the second.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from stoker.agent.shipping.namedvalues import NUMBER, is_metric, is_timing, split_of
+
+MOST_ROWS = 200  # of a box
+_BAR = re.compile(r":?\s{0,8}\d{1,3}%\|.{0,400}$")  # tqdm's, behind a row of YOLO's
+_RULE = re.compile(r"[-=─━═+|:┼┃│└┘┴├┤┬┌┐┡┩╇┏┓┳╰╯╭╮ ]{3,2000}")
+_NAME = re.compile(r"[A-Za-z#][\w@/.+()%^# -]{0,60}", re.ASCII)
+_CELL = re.compile(rf"({NUMBER})%?")
+_OTHER = re.compile(r"\d{1,9}/\d{1,9}|[\d:.]{1,15}|[\d.]{1,12}[a-zA-Z]{1,4}|-|None|\+|✓|cp")
+_COUNTS = ("step", "total_timesteps", "timesteps", "total_steps", "totalenvinteracts", "iteration", "iter", "epoch",
+           "epochs", "e", "round", "iterations")  # fmt: skip
+_AVERAGES = ("macro avg", "weighted avg", "micro avg", "samples avg")
+
+
+class TableRow(NamedTuple):
+    shape: str
+    step: float | None
+    epoch: float | None
+    values: dict[str, float]
+
+
+class Tables:
+    """Reads lines in order. `open` says that rows may follow: they hold no word that tells them from other lines."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self.heads = 0  # that were read
+        self._head: list[str] = []
+        self._box: dict[str, float] = {}
+        self._section = ""
+        self._sections = 0
+        self._last = -1.0  # what the first column counted last
+
+    def read(self, text: str) -> TableRow | None:
+        """`text` is without blanks at its ends."""
+        text = text.translate(_LINES)
+        if text[0] == "|" and text[-1] == "|" and text.count("|") == 3 and self._boxed(text):
+            return None
+        if _RULE.fullmatch(text):
+            return self._closed()
+        text = _BAR.sub("", text) if "%|" in text else text
+        if self._head and (row := self._row(text)):
+            return row
+        if names := _head(text):
+            self._head, self.open, self._last = names, True, -1.0
+            self.heads += 1
+        return None
+
+    def _boxed(self, text: str) -> bool:
+        name, value = (cell.strip() for cell in text.strip("|").split("|"))
+        if name.endswith("/") and not value:
+            self._section, self.open = name, True
+            self._sections += 1
+            return True
+        number = _CELL.fullmatch(value)
+        if not number or not _NAME.fullmatch(name) or len(self._box) >= MOST_ROWS:
+            return False
+        self._box[f"{self._section}{name}"] = float(number[1])
+        self.open = True
+        return True
+
+    def _closed(self) -> TableRow | None:
+        """A rule ends a box, or stands between a head and its rows."""
+        box, sections = self._box, self._sections
+        self._box, self._section, self._sections = {}, "", 0
+        counted = [name for name in box if name.rpartition("/")[2].lower() in _COUNTS]
+        values = {
+            name: one for name, one in box.items() if name not in counted and not is_timing(name.rpartition("/")[2])
+        }
+        if not values or not ((sections and counted) or (counted and len(box) > 2) or any(map(is_metric, values))):
+            return None
+        counted.sort(key=lambda name: _COUNTS.index(name.rpartition("/")[2].lower()))
+        return TableRow("tables of names and numbers", box[counted[0]] if counted else None, None, values)
+
+    def _row(self, text: str) -> TableRow | None:
+        cells = _cells(text)
+        head = self._head
+        if len(cells) != len(head) or not _is_number(cells[0]):
+            return self._labelled(text)
+        if not all(_is_number(cell) for cell in cells):
+            return None
+        values, step, epoch = {}, None, None
+        for name, cell in zip(head, cells, strict=True):
+            low = name.lower()
+            number = _CELL.fullmatch(cell) or re.match(r"(\d{1,9})/", cell)
+            if number and low in _COUNTS:
+                step, epoch = (step, float(number[1])) if low in ("epoch", "epochs", "e") else (float(number[1]), epoch)
+            elif number and not is_timing(name):
+                values[name] = float(number[1])
+        count = step if step is not None else epoch
+        fractions = any("." in cell for cell in cells)
+        if not values or (count is None and not fractions) or (count is not None and count < self._last):
+            self._head = []
+            return None
+        self._last = count if count is not None else self._last
+        return TableRow("tables", step, epoch, values)
+
+    def _labelled(self, text: str) -> TableRow | None:
+        """A row that begins with what it is of: `all` of YOLO's classes, the averages of scikit-learn's report."""
+        head = self._head
+        if head[0].lower() == "class" and text.startswith("all "):
+            cells = ["0", *text.split()[1:]]
+            names = head[3:] if len(cells) == len(head) else []
+            numbers = [_CELL.fullmatch(cell) for cell in cells[3:]] if names else []
+            values = {name: float(one[1]) for name, one in zip(names, numbers, strict=True) if one}
+            return TableRow("tables", None, None, values) if values and len(values) == len(names) else None
+        if [name.lower() for name in head] != ["precision", "recall", "f1-score", "support"]:
+            return None
+        label = next((one for one in _AVERAGES if text.startswith(one)), "")
+        cells = text[len(label) :].split() if label else text.split()
+        if label and len(cells) == 4 and all(map(_CELL.fullmatch, cells)):
+            short = label.replace(" ", "_")
+            return TableRow(
+                "tables",
+                None,
+                None,
+                {f"{short}/{name}": float(one) for name, one in zip(head[:3], cells[:3], strict=True)},
+            )
+        if len(cells) == 3 and cells[0] == "accuracy" and all(map(_CELL.fullmatch, cells[1:])):
+            return TableRow("tables", None, None, {"accuracy": float(cells[1])})
+        return None
+
+
+_LINES = str.maketrans("│┃║╎", "||||")
+
+
+def _cells(text: str) -> list[str]:
+    if "|" in text:
+        return [cell.strip() for cell in text.strip("| ").split("|")]
+    return text.split()
+
+
+def _head(text: str) -> list[str]:
+    """The names of its columns, if the line is a head: it names a metric beside others, or beside what counts."""
+    if not text or ":" in text or "=" in text or not (text[0].isalpha() or text[0] in "#|"):
+        return []
+    cells = _cells(text) if "|" in text else re.split(r"\s{2,40}|\t", text)
+    if not 2 <= len(cells) <= 40 or not all(_NAME.fullmatch(cell) for cell in cells):
+        return []
+    names = [re.sub(r"[^\w@/.#+-]{1,10}", "_", cell).strip("_").replace("#", "step") or cell for cell in cells]
+    names = [_split_name(name) for name in names]
+    metrics = sum(is_metric(name) for name in names)
+    counts = any(name.lower() in _COUNTS for name in names)
+    return names if metrics and (counts or metrics > 1 or names[0].lower() == "class") else []
+
+
+def _split_name(name: str) -> str:
+    """As in other lines: `Train Loss` is `train_loss`. What needs no change keeps its spelling."""
+    first, _, rest = name.partition("_")
+    return f"{split_of(first)}_{rest.lower()}" if rest and first[:1].isupper() and split_of(first) else name
+
+
+def _is_number(cell: str) -> bool:
+    return bool(_CELL.fullmatch(cell) or _OTHER.fullmatch(cell))

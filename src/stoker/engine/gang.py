@@ -1,0 +1,399 @@
+"""Runs with several nodes: the nodes of an attempt work together, or none of them does.
+
+When one node ends, is evicted or is lost, the attempt is broken: the others are told to end, and keep their machines.
+Once every node is accounted for, the attempt is concluded as a whole, and the next one has the machines that are left
+and replacements for those that are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from stoker.engine import lifecycle
+from stoker.engine.decision import Decision, StartNode, StopNode, TellAgent
+from stoker.engine.lifecycle import STOP_PATIENCE_S
+from stoker.engine.nodes.fate import Fate, gone, is_unasked, missed
+from stoker.engine.nodes.resuming import resumed
+from stoker.engine.offers.market import Market, choose, fits_whole, why_none
+from stoker.engine.sighting import Sighting
+from stoker.model.node.node import Offer
+from stoker.model.node.orders import Wish
+from stoker.model.run.report import Outcome, Report, joined_metrics
+from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
+
+GOOD = (Outcome.SUCCEEDED, Outcome.TARGET_REACHED)
+
+# The result of the whole attempt, if its nodes disagree: the first of these that any of them has. A script that loses
+# its peers fails, so a failure says less than an eviction.
+_WEIGHT = (
+    Outcome.BROKEN,
+    Outcome.TIMED_OUT,
+    Outcome.BUDGET_REACHED,
+    Outcome.NOT_READY,
+    Outcome.EVICTED,
+    Outcome.CANCELLED,
+    Outcome.FAILED,
+    Outcome.PEER_ENDED,
+    Outcome.TARGET_REACHED,
+    Outcome.SUCCEEDED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One node of the gang, with its observation."""
+
+    member: Member
+    seen: Sighting
+    over: bool = False  # it was lost before
+    fate: Fate | None = None  # how it ended without a final report
+
+    @property
+    def report(self) -> Report | None:
+        return self.seen.report
+
+    @property
+    def outcome(self) -> Outcome | None:
+        return self.report.outcome if self.report else None
+
+    @property
+    def accounted(self) -> bool:
+        """It does nothing more, and how it ended is known."""
+        return self.outcome is not None or self.fate is not None or self.over
+
+    @property
+    def breaks(self) -> bool:
+        """The others cannot continue without it."""
+        return self.accounted and self.outcome not in GOOD
+
+    @property
+    def name(self) -> str:
+        return f"node {self.member.node}"
+
+
+def advance(run: Run, seen: Sighting, now: datetime) -> Decision:
+    """The next facts of a run with any number of nodes."""
+    attempt = run.attempt
+    if attempt is None or not attempt.peers or run.state not in (RunState.STARTING, RunState.RUNNING):
+        return lifecycle.advance(run, seen, now)
+    members = [_seen(member, one, now) for member, one in zip(attempt.members, (seen, *seen.peers), strict=True)]
+    heard = _heard(_noted(run, members, now), members, now)
+    run = heard.run
+    members = [_with_fate(run, one, now) for one in members]
+    run = _with_fates(run, members, now)
+    if all(one.accounted for one in members):
+        after = _concluded(run, members, now)
+    elif run.attempts[-1].broken_at or any(one.breaks for one in members):
+        after = _breaking(run, members, now)
+    else:
+        after = _working(run, members, now)
+    return Decision(after.run, (*heard.actions, *after.actions), (*heard.events, *after.events))
+
+
+def leaving(run: Run) -> Iterator[int]:
+    """The nodes for which a replacement may be requested in advance: those that are about to be evicted, or were, or
+    that a run with a deadline might rather leave. A gang only replaces, it never moves by choice."""
+    attempt = run.attempt
+    if attempt is None or attempt.state.over or run.wish is not Wish.GO_ON or run.restored_at:
+        return
+    for member in attempt.members:
+        if member.spare:
+            continue
+        if member.notice:
+            if not member.notice.drill and not member.notice.returns:
+                yield member.node
+        elif (_state(attempt, member).over and attempt.broken_at and not member.stays) or (
+            not attempt.peers and run.job.deadline is not None
+        ):
+            yield member.node
+
+
+def offers(
+    run: Run, seen: Sighting | None, market: Market, runs: Collection[Run], now: datetime
+) -> tuple[list[Offer], str]:
+    """The offer for each node of the next attempt: all of them, or none and why."""
+    last = run.attempt
+    if not any(name == run.job.on for name, _ in market):
+        # A server that has just started may see an eviction before it knows what is available.
+        spares = [member.spare for member in last.members if member.spare] if last else []
+        if last and len(spares) == run.job.nodes:
+            return spares, ""
+        return [], "checking which machines are available" if last and last.offer else ""
+    best = choose(run, market, now)
+    taken = [_taken(run, node, seen, market, best, now) for node in range(run.job.nodes)]
+    taken, best = _beside(run, market, taken, best, now)
+    fresh = sum(offer is best for offer in taken)
+    if best is None and fresh:
+        why = why_none(run, market, now)
+        return [], why if run.job.nodes == 1 else f"{fresh} of {run.job.nodes} nodes are not available: {why}"
+    if run.job.nodes > 1 and fresh and best:
+        if not fits_whole(best, fresh):
+            return [], f"requires {fresh} nodes at once, but {best.place} has room for {best.slots} of {best.size}"
+        if other := _being_placed(run, best, runs):
+            return [], f"waiting for the nodes of {other.name}: only one multi-node run starts at a time"
+    return [offer for offer in taken if offer], ""
+
+
+def _taken(
+    run: Run, node: int, seen: Sighting | None, market: Market, best: Offer | None, now: datetime
+) -> Offer | None:
+    """The node requested in advance, else the machine that this node had, else the best offer."""
+    parts = run.attempt.members if run.attempt else ()
+    member = parts[node] if node < len(parts) else None
+    if member is None:
+        return best
+    return member.spare or resumed(run, member, seen, market, best, now) or best
+
+
+def _beside(
+    run: Run, market: Market, taken: list[Offer | None], best: Offer | None, now: datetime
+) -> tuple[list[Offer | None], Offer | None]:
+    """New nodes are where they reach those that are kept. What cannot be had there may be had elsewhere: then all move,
+    unless a node was asked for ahead."""
+    kept = next((offer for offer in taken if offer is not best), None)
+    if kept is None or not any(offer is best for offer in taken):
+        return taken, best
+    near = choose_near(run, market, kept, now)
+    if near is None and best and not any(member.spare for member in run.attempts[-1].members):
+        return [best for _ in taken], best
+    return [near if offer is best else offer for offer in taken], near
+
+
+def choose_near(run: Run, market: Market, peer: Offer, now: datetime) -> Offer | None:
+    """What can work beside this one: of the same size if possible, for all wait for the slowest."""
+    if not peer.network:
+        return choose(run, market, now)
+    near = {ask: [one for one in offers if one.network == peer.network] for ask, offers in market.items()}
+    alike = {ask: [one for one in offers if one.size == peer.size] for ask, offers in near.items()}
+    return choose(run, alike, now) or choose(run, near, now)
+
+
+def _being_placed(run: Run, offer: Offer, runs: Collection[Run]) -> Run | None:
+    """Another gang that is waiting for nodes of the same kind. Two that are half started would block each other."""
+    for one in runs:
+        attempt = one.attempt
+        if one.id != run.id and attempt and attempt.peers and one.state is RunState.STARTING:
+            mine = (member.offer for member in attempt.members if member.offer and not member.offer.again)
+            if any((each.size, each.place) == (offer.size, offer.place) for each in mine):
+                return one
+    return None
+
+
+def _seen(member: Member, seen: Sighting, now: datetime) -> _Seen:
+    if seen.node and seen.node.unfinished:  # its creation was interrupted: nothing there can be lost
+        seen = replace(seen, node=None)
+    if seen.report:
+        seen = replace(seen, report=lifecycle.in_time(seen.report, member, now))
+    return _Seen(member, seen)
+
+
+def _noted(run: Run, members: Sequence[_Seen], now: datetime) -> Run:
+    """With the amounts and the progress that the nodes report."""
+    reports = [one.report for one in members if one.report]
+    if not reports:
+        return run
+    run = lifecycle.amounts(run, joined(reports))
+    for report in reports:
+        run = lifecycle.marked(run, report, now)
+    return run
+
+
+def _heard(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
+    """With the notices of machines, and unusable reports."""
+    heard = Decision(run)
+    for one in members:
+        member = heard.run.attempts[-1].members[one.member.node]
+        if _state(heard.run.attempts[-1], member).over or one.outcome:
+            continue
+        after = None
+        if one.seen.refused and not member.refused:
+            after = lifecycle.refused(heard.run, member, one.seen.refused, now)
+        elif one.report:
+            after = lifecycle.hear(heard.run, member, one.report, now)
+        if after:
+            heard = Decision(after.run, (*heard.actions, *after.actions), (*heard.events, *after.events))
+    return heard
+
+
+def _with_fate(run: Run, one: _Seen, now: datetime) -> _Seen:
+    attempt = run.attempts[-1]
+    member = attempt.members[one.member.node]
+    over = _state(attempt, member).over
+    if one.outcome or over:
+        return replace(one, member=member, over=over and member.outcome is None)
+    fate = gone(member, one.seen) or missed(run, member, one.seen, now)
+    return replace(one, member=member, fate=fate)
+
+
+def _with_fates(run: Run, members: Sequence[_Seen], now: datetime) -> Run:
+    """A node that is lost stays lost, whatever is observed later; the result of one that has ended is recorded."""
+    attempt = run.attempts[-1]
+    for one in members:
+        member = attempt.members[one.member.node]
+        if one.over:
+            continue
+        if one.fate:
+            state = AttemptState.EVICTED if one.fate.evicted else AttemptState.LOST
+            over = replace(member, ended_at=now, message=one.fate.why, trouble=one.fate.trouble)
+        elif one.report and one.report.outcome and member.outcome is None:
+            report, state = one.report, AttemptState.ENDED
+            over = replace(
+                member,
+                outcome=report.outcome,
+                exit_code=report.exit_code,
+                message=lifecycle.cut(report.message),
+                hint=lifecycle.cut(report.hint),
+                ended_at=report.ended_at or now,
+                stays=report.stays,
+                started_at=report.started_at,
+            )
+        else:
+            continue
+        attempt = attempt.with_member(over if one.member.node == 0 else replace(over, state=state))
+        if one.member.node == 0:  # its state is that of the whole attempt; these record its own
+            attempt = replace(attempt, lead=state)
+    return run.with_newest(attempt)
+
+
+def _breaking(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
+    """One node has ended: the others are told to end, and are stopped if they do not. Where one cannot be had, the
+    others are released at once: half a gang would keep machines from another."""
+    attempt, stops = run.attempts[-1], _stops(run, members)
+    decision = Decision(run)
+    if attempt.broken_at is None:
+        attempt = replace(attempt, broken_at=now)
+        first = next(one for one in members if one.breaks)
+        text = f"attempt {attempt.number} cannot continue: {first.name} {_why(attempt.members[first.member.node])}"
+        decision = Decision(run.with_newest(attempt)).noting(now, "gang-broken", text)
+    unavailable = any(member.trouble for member in attempt.members)
+    if unavailable or (now - (attempt.broken_at or now)).total_seconds() > STOP_PATIENCE_S:
+        stops += [StopNode(run.job.on, one.member.key) for one in members if not one.accounted]
+    return decision.doing(*stops, TellAgent(decision.run))
+
+
+def _why(member: Member) -> str:
+    if member.outcome:
+        return f"ended ({member.outcome}){f': {member.message}' if member.message else ''}"
+    return "was evicted" if not member.message else f"was lost: {member.message}"
+
+
+def _working(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
+    if run.wish is Wish.CANCEL:
+        late = [one for one in members if one.seen.wished_s > STOP_PATIENCE_S and not one.accounted]
+        return Decision(run, (TellAgent(run), *(StopNode(run.job.on, one.member.key) for one in late)))
+    absent = [one for one in members if not one.accounted and one.seen.node is None]
+    unasked = [one for one in members if one.seen.node and not one.report and is_unasked(run, one.member, one.seen)]
+    if absent:
+        asked = lifecycle.asking(run, absent[0].seen, now)
+    elif unasked:
+        asked = Decision(run, (StartNode(run),))
+    else:
+        asked = Decision(_repaired(run))
+    after = _progress(asked.run, members, now)
+    return Decision(after.run, (*asked.actions, TellAgent(after.run)), (*asked.events, *after.events))
+
+
+def _repaired(run: Run) -> Run:
+    return replace(run, reason="", hint="") if run.state is RunState.STARTING and run.reason else run
+
+
+def _progress(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
+    """The attempt runs once every node does."""
+    attempt = run.attempts[-1]
+    for one in members:
+        member = attempt.members[one.member.node]
+        if one.report and one.report.started_at and member.started_at is None and member.node:
+            begun = replace(member, started_at=one.report.started_at, state=AttemptState.RUNNING)
+            attempt = attempt.with_member(begun)
+    run = run.with_newest(attempt)
+    reports = [one.report for one in members if one.report and one.report.started_at]
+    if len(reports) < len(members):
+        return Decision(run)
+    latest = max(reports, key=lambda report: report.started_at or now)
+    lead = replace(reports[0], started_at=latest.started_at)
+    return lifecycle.progress(run, lead, now)
+
+
+def _concluded(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
+    """Every node is accounted for: the attempt ends as a whole."""
+    attempt, stops = run.attempts[-1], _stops(run, members)
+    lost = [
+        member for member in attempt.members if _state(attempt, member) in (AttemptState.LOST, AttemptState.EVICTED)
+    ]
+    stopped = attempt.broken_at and (now - attempt.broken_at).total_seconds() > STOP_PATIENCE_S
+    reports = [one.report for one in members if one.report and one.report.outcome]
+    worst = min((one.outcome for one in reports if one.outcome), key=_WEIGHT.index, default=None)
+    if lost and run.wish is Wish.GO_ON and not (stopped and worst is Outcome.FAILED) and worst is not Outcome.BROKEN:
+        run = _with_said(run, reports)
+        evicted = [member for member in lost if _state(attempt, member) is AttemptState.EVICTED]
+        if evicted or worst is Outcome.EVICTED:
+            return lifecycle.evicted(run, now).doing(*stops)
+        member = min(lost, key=lambda one: (not one.trouble, one.ended_at or now))
+        return lifecycle.lost(run, f"node {member.node}: {member.message}", now, member.trouble).doing(*stops)
+    if not reports:
+        return lifecycle.lost(run, "none of its nodes is left", now).doing(*stops)
+    return lifecycle.conclude(run, _whole(attempt, reports, worst), worst or Outcome.FAILED, now).doing(*stops)
+
+
+def _state(attempt: Attempt, member: Member) -> AttemptState:
+    """Of the node itself: the first one's state is that of the whole attempt."""
+    return attempt.lead or AttemptState.RUNNING if member.node == 0 else member.state
+
+
+def _with_said(run: Run, reports: Sequence[Report]) -> Run:
+    """Metrics of nodes of an abandoned attempt are not lost."""
+    if not reports:
+        return run
+    return replace(run, metrics=joined_metrics(run.metrics, joined(reports).metrics))
+
+
+def _whole(attempt: Attempt, reports: Sequence[Report], worst: Outcome | None) -> Report:
+    """One report for all: the result of the worst, with the data of all."""
+    first = min((one for one in reports if one.outcome is worst), key=lambda one: one.ended_at or one.at)
+    named = f"node {first.node}: {first.message}" if first.message and worst not in GOOD else first.message
+    starts = [one.started_at for one in reports if one.started_at]
+    ends = [one.ended_at for one in reports if one.ended_at]
+    lead = next((one for one in reports if one.node == 0), None)
+    return replace(
+        joined(reports),
+        outcome=worst,
+        exit_code=first.exit_code,
+        message=named,
+        hint=first.hint,
+        started_at=max(starts) if starts else None,
+        ended_at=max(ends) if ends else None,
+        stays=lead.stays if lead else False,
+        packages=lead.packages if lead else {},
+        data=(lead or first).data,
+        effort=lead.effort if lead else None,
+        attempt=attempt.number,
+        node=0,
+    )
+
+
+def joined(reports: Sequence[Report]) -> Report:
+    """The totals of a gang's nodes. For a metric that several report, the first node's counts."""
+    first = reports[0]
+    if len(reports) == 1:
+        return first
+    metrics = {name: one for report in reversed(reports) for name, one in report.metrics.items()}
+    return replace(
+        first,
+        metrics=metrics,
+        output_files=sum(one.output_files for one in reports),
+        output_bytes=sum(one.output_bytes for one in reports),
+        checkpoint_files=first.checkpoint_files or max(one.checkpoint_files for one in reports),
+        checkpoint_bytes=first.checkpoint_bytes or max(one.checkpoint_bytes for one in reports),
+        stray=tuple(name for one in reports for name in one.stray),
+        stray_files=sum(one.stray_files for one in reports),
+        stray_bytes=sum(one.stray_bytes for one in reports),
+        log_bytes={rank: size for one in reports for rank, size in one.log_bytes.items()},
+        progress=next((one.progress for one in reports if one.progress is not None), None),
+        save_s=max(one.save_s for one in reports),
+    )
+
+
+def _stops(run: Run, members: Sequence[_Seen]) -> list[StopNode]:
+    return [StopNode(run.job.on, one.member.key) for one in members if one.fate and one.fate.stop]

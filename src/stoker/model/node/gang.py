@@ -1,0 +1,56 @@
+"""What the nodes of a gang tell each other through the store. Each is written by one node, and read by its peers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from stoker.model.node.orders import Notice
+from stoker.model.run.report import Outcome
+from stoker.model.untrusted import Most, Within
+
+Address = Annotated[str, Most(100)]
+Port = Annotated[int, Within(0, 65_535)]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A node has its environment, its data and its checkpoint, and could start its ranks."""
+
+    node: int
+    round: int  # one more each time that nodes restore another checkpoint
+    processes: int
+    addresses: Annotated[tuple[Address, ...], Most(100)] = ()  # of the first node; of a peer, those that reach it
+    port: Port = 0  # that the first node listens at, until all have tried to reach it
+    resumes: bool = False  # it has restored a checkpoint
+    label: float | None = None  # of that, by which it belongs to those of other nodes; None: nothing tells
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """What the first node says once it has heard of all: start, restore another checkpoint first, or why neither."""
+
+    round: int
+    port: Port = 0  # at which the ranks meet
+    address: Address = ""  # of the first node, as its own ranks name it
+    restore: bool = False  # another checkpoint first
+    label: float | None = None  # none is restored that has a later one; None: none is at all
+    trouble: Annotated[str, Most(4000)] = ""
+    hint: Annotated[str, Most(4000)] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerEnd:
+    """A node has ended, and its peers cannot continue without it."""
+
+    node: int
+    outcome: Outcome
+    message: Annotated[str, Most(4000)] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerNotice:
+    """The machine of a node was given notice; None: the notice was withdrawn."""
+
+    node: int
+    notice: Notice | None = None

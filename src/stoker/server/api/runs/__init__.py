@@ -1,0 +1,1 @@
+"""What clients ask about one run: its state, logs, metrics, results, and commands on its node."""

@@ -1,0 +1,88 @@
+"""What the first node of a gang says once it has heard of all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from stoker.agent.checkpoints.naming import label_of
+from stoker.agent.gang.addresses import LOOPBACK, mine
+from stoker.agent.gang.meeting import agreed
+from stoker.model.checkpoint import CheckpointSet
+from stoker.model.node.gang import Ready
+from stoker.model.snapshot import Entry, EntryKind
+
+NEAR = Ready(0, 1, 2, ("10.0.0.4", LOOPBACK), 5000)
+
+
+def peer(node: int, **facts: object) -> Ready:
+    return replace(NEAR, node=node, **{"addresses": (LOOPBACK,), "port": 0, **facts})  # type: ignore[arg-type]
+
+
+def test_nodes_on_one_computer_meet_at_its_own_address() -> None:
+    go = agreed([NEAR, peer(1), peer(2)], 6000)
+    assert (go.address, go.port, go.restore, go.trouble) == (LOOPBACK, 6000, False, "")
+
+
+def test_nodes_elsewhere_meet_at_the_address_that_reaches_the_first() -> None:
+    assert agreed([NEAR, peer(1), peer(2, addresses=("10.0.0.4",))], 6000).address == "10.0.0.4"
+
+
+def test_a_node_that_cannot_reach_the_first_is_named_with_the_addresses() -> None:
+    go = agreed([NEAR, peer(1), peer(2, addresses=())], 6000)
+    assert "node 2" in go.trouble and "10.0.0.4" in go.trouble and go.hint
+
+
+def test_different_numbers_of_processes_are_refused() -> None:
+    assert "node 1: 4" in agreed([NEAR, peer(1, processes=4)], 6000).trouble
+
+
+def test_nodes_that_restored_different_checkpoints_take_the_earliest_first() -> None:
+    have = [
+        replace(NEAR, resumes=True, label=30.0),
+        peer(1, resumes=True, label=20.0),
+        peer(2, resumes=True, label=30.0),
+    ]
+    go = agreed(have, 6000)
+    assert go.restore and go.label == 20.0
+    assert not agreed([replace(one, label=20.0, round=2) for one in have], 6000).restore
+
+
+def test_where_a_node_has_none_so_early_all_begin_from_nothing() -> None:
+    have = [replace(NEAR, resumes=True, label=20.0, round=2), peer(1, resumes=False, round=2)]
+    go = agreed(have, 6000)
+    assert go.restore and go.label is None
+    assert not agreed([replace(one, resumes=False, label=None) for one in have], 6000).restore
+
+
+def test_files_written_within_a_second_belong_together() -> None:
+    now = 1.8e9
+    have = [replace(NEAR, resumes=True, label=now), peer(1, resumes=True, label=now + 0.4)]
+    assert not agreed(have, 6000).restore
+    assert agreed([have[0], replace(have[1], label=now + 5)], 6000).label == now
+
+
+def test_checkpoints_that_nothing_tells_apart_are_taken_as_they_are() -> None:
+    assert not agreed([replace(NEAR, resumes=True), peer(1, resumes=True)], 6000).restore
+
+
+@pytest.mark.parametrize(
+    ("paths", "label"),
+    [
+        (["checkpoints/step-20/model.pt", "checkpoints/step-10/model.pt"], 20),
+        (["checkpoints/global_step40/mp_rank_07.pt"], 40),
+        (["checkpoints/epoch_3/rank-12.pt"], 3),
+        (["checkpoints/rank-12.pt"], None),
+        (["checkpoints/last.pt"], None),
+    ],
+)
+def test_the_label_of_a_checkpoint_is_in_its_names(paths: list[str], label: float | None) -> None:
+    entries = tuple(Entry(path, EntryKind.FILE, sha256="0" * 64) for path in paths)
+    assert label_of(CheckpointSet(1, 1, datetime.now(UTC), entries)) == label
+
+
+def test_this_machine_knows_its_addresses_and_the_loopback_comes_last() -> None:
+    found = mine()
+    assert found[-1] == LOOPBACK and found.count(LOOPBACK) == 1

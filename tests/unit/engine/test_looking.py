@@ -1,0 +1,132 @@
+"""Looks become facts: what is concluded from what a provider shows, a store tells and requests came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from stoker.engine.looking import Heard, Requests, goes_on, gone_keys, heard_out, outlives_s, sighting, vanished
+from stoker.engine.nodes.leftovers import needed, release_unneeded
+from stoker.errors import NoCapacity, StoreDenied
+from stoker.model.node.node import Features, NodeSight, NodeState, Offer
+from stoker.model.node.orders import Wish
+from stoker.model.run.money import Spell
+from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
+
+Make = Callable[..., Run]
+FEATURES = Features(lease_s=86_400.0, idle_s=600.0, patience_s=15.0)
+
+
+@pytest.fixture
+def run(make_run: Make, now: datetime) -> Run:
+    made = make_run(1)
+    first = Attempt(1, f"{made.id}-1", AttemptState.LOST, now)
+    second = Attempt(2, f"{made.id}-2", AttemptState.RUNNING, now)
+    return replace(made, state=RunState.RUNNING, attempts=(first, second))
+
+
+def seen(run: Run, number: int, state: NodeState = NodeState.UP, *, still: bool = False) -> NodeSight:
+    return NodeSight(f"{run.id}-{number}", state, still=still)
+
+
+def test_its_node_is_distinguished_from_those_of_earlier_attempts_and_of_other_runs(run: Run) -> None:
+    sights = [seen(run, 1, still=True), seen(run, 2), NodeSight(f"{run.id}0-2", NodeState.UP)]
+    found = sighting(run, sights, set(), {}, Requests(), FEATURES)
+    assert found.node == sights[1]
+    assert (found.leftovers, found.still) == ((f"{run.id}-1",), (f"{run.id}-1",))
+    assert found.nodes == tuple(sights[:2])
+
+
+def test_a_node_that_is_gone_counts_as_up_until_its_last_words_are_heard(run: Run) -> None:
+    gone, key = [seen(run, 2, NodeState.GONE)], f"{run.id}-2"
+    unheard = sighting(run, gone, {key}, {key: Heard(in_full=False)}, Requests(), FEATURES)
+    heard = sighting(run, gone, {key}, {key: Heard(in_full=True)}, Requests(), FEATURES)
+    assert unheard.node is not None
+    assert unheard.node.state is NodeState.UP
+    assert heard.node == gone[0]
+
+
+def test_a_cancelled_run_ends_without_waiting_for_an_unavailable_store(run: Run) -> None:
+    away = Heard(in_full=False, trouble="it does not answer")
+    assert not heard_out(run, away)
+    assert heard_out(replace(run, wish=Wish.CANCEL), away)
+
+
+def test_a_node_that_was_seen_and_of_which_there_is_no_trace_has_vanished(run: Run, now: datetime) -> None:
+    key = f"{run.id}-2"
+    spell = Spell(key, since=now, until=None, usd_per_hour=Decimal(1), seen_at=now)
+    paid = replace(run, spells=(spell,))
+    assert vanished([paid], [seen(run, 1)]) == {key}
+    assert vanished([paid], [seen(run, 2)]) == set()
+    assert vanished([replace(run, spells=(replace(spell, seen_at=None),))], []) == set()
+    assert vanished([replace(run, spells=(replace(spell, until=now),))], []) == set()
+    found = sighting(paid, [], gone_keys([paid], []), {}, Requests(), FEATURES)
+    assert found.node is not None
+    assert (found.node.state, found.node.still) == (NodeState.GONE, True)
+
+
+def test_a_spare_that_could_not_be_asked_for_is_as_good_as_gone(run: Run) -> None:
+    newest = replace(run.attempts[-1], spare=Offer("cloud", "small", "here", Decimal(1)))
+    ahead, key = replace(run, attempts=(run.attempts[0], newest)), f"{run.id}-3"
+    there = sighting(ahead, [seen(run, 3)], set(), {}, Requests(), FEATURES)
+    refused = sighting(ahead, [], set(), {}, Requests(trouble={key: NoCapacity("there is none")}), FEATURES)
+    assert there.spare == seen(run, 3)
+    assert there.leftovers == ()
+    assert refused.spare == NodeSight(key, NodeState.GONE, "there is none", "no-capacity")
+
+
+def test_what_requests_came_to_is_reported_the_newest_attempt(run: Run) -> None:
+    key = f"{run.id}-2"
+    requests = Requests(
+        unasked={key: StoreDenied("the key is refused", hint="give it again")}, copying=["x-1"], wished_s={key: 7.0}
+    )
+    found = sighting(run, [], set(), {key: Heard(silent_s=3.0, deaf=True)}, requests, FEATURES)
+    assert (found.waits, found.waits_hint, found.wished_s) == ("the key is refused", "give it again", 7.0)
+    assert found.unasked == (key, "x-1")
+    assert (found.silent_s, found.deaf, found.patience_s) == (3.0, True, 15.0)
+
+
+def test_a_node_that_is_still_starting_outlives_its_servers_word_by_its_start_and_its_lease(run: Run) -> None:
+    """It counts its lease from its own start, which the server may not have seen."""
+    slow = Offer("cloud", "small", "here", Decimal(1), ready_s=200.0)
+    starting = replace(run, attempts=(replace(run.attempts[-1], offer=slow),))
+    assert outlives_s(starting, FEATURES) == outlives_s(run, FEATURES) + 200.0
+
+
+def test_a_node_whose_provider_is_out_of_sight_continues_until_it_says_how_it_ended(run: Run, now: datetime) -> None:
+    report = Report(2, 0, Phase.RUNNING, now, 1)
+    ended = replace(report, outcome=Outcome.FAILED)
+    kept = replace(run, kept_until=now + timedelta(seconds=60))
+    assert goes_on(run, report, now)
+    assert not goes_on(run, None, now)
+    assert not goes_on(run, ended, now)
+    assert goes_on(kept, ended, now)
+    assert not goes_on(kept, ended, now + timedelta(seconds=61))
+
+
+def test_what_nobody_needs_is_released_at_once_where_it_costs_and_after_a_while_where_not(run: Run) -> None:
+    sights = {"cloud": [seen(run, 1), seen(run, 2)], "local": [NodeSight("x-1", NodeState.UP)]}
+    claims = needed([run], sights)
+    ages = {f"{run.id}-1": 0.0, "x-1": 5.0}
+    released = release_unneeded(sights, claims, ages, {"cloud"})
+    assert [(one.provider, one.key) for one in released] == [("cloud", f"{run.id}-1")]
+    later = release_unneeded(sights, claims, {**ages, "x-1": 21.0}, {"cloud"})
+    assert [one.key for one in later] == [f"{run.id}-1", "x-1"]
+
+
+def test_the_node_of_a_run_that_is_over_and_kept_is_needed(run: Run, now: datetime) -> None:
+    over = replace(run, state=RunState.FAILED, kept_until=now)
+    assert needed([over], {}) == {f"{run.id}-2"}
+    assert needed([replace(over, kept_until=None)], {}) == set()
+
+
+def test_a_machine_that_the_next_attempt_may_take_over_is_needed(run: Run, now: datetime) -> None:
+    newest = replace(run.attempts[-1], state=AttemptState.EVICTED, started_at=now)
+    waiting = replace(run, state=RunState.QUEUED, attempts=(run.attempts[0], newest))
+    off = replace(seen(run, 2, NodeState.GONE), resumable=True)
+    assert needed([waiting], {"cloud": [off]}) == {off.key}

@@ -1,0 +1,83 @@
+"""What people expect of a project: the forge, the hooks of git and a release do what a developer does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+
+
+def rule(target: str) -> list[str]:
+    """The commands of a target of the Makefile, with its variables filled in."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", "")
+    found = re.search(rf"^{target}:.*\n((?:\t.*\n)*)", makefile, re.M)
+    assert found, target
+    return [line.strip().replace("$(BIN)", ".venv/bin") for line in found[1].splitlines()]
+
+
+def load(path: str) -> Any:
+    return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+
+
+def release() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("ci_release", ROOT / ".ci" / "release.py")
+    assert spec and spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_hooks_of_git_run_the_tools_of_make_lint_and_make_types() -> None:
+    hooks = [hook for repo in load(".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]]
+    entries = {hook["entry"].removesuffix(" --force-exclude") for hook in hooks}
+    assert entries == {line.removesuffix(" .") for line in (*rule("lint"), *rule("types"))}
+
+
+def test_the_hooks_of_git_have_no_versions_of_their_own() -> None:
+    """What they run is in `.venv`, which has exactly the lock's versions."""
+    repos = load(".pre-commit-config.yaml")["repos"]
+    assert [repo["repo"] for repo in repos] == ["local"]
+    assert {hook["language"] for repo in repos for hook in repo["hooks"]} == {"system"}
+
+
+def test_the_forge_runs_make_check_on_the_oldest_python_that_is_supported() -> None:
+    workflow = load(".github/workflows/check.yml")
+    job = workflow["jobs"]["check"]
+    assert [step["run"] for step in job["steps"] if "make" in step.get("run", "").split()][-1] == "make check"
+    oldest = re.search(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert oldest and job["container"]["image"].startswith(f"python:{oldest[1]}-")
+    assert workflow["permissions"] == {"contents": "read"}
+
+
+@pytest.mark.parametrize("name", ["bug", "feature"])
+def test_an_issue_template_opens_with_what_the_forge_needs(name: str) -> None:
+    text = (ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.md").read_text(encoding="utf-8")
+    head = yaml.safe_load(text.split("---")[1])
+    assert set(head) == {"name", "about", "labels"}
+
+
+def test_a_wheel_that_lacks_a_file_of_the_package_is_not_published(tmp_path: Path) -> None:
+    module = release()
+    wheel = tmp_path / "stoker-0.0.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr("stoker/__init__.py", "")
+    with pytest.raises(module.Unfit, match=r"lacks \d+ files of the package"):
+        module.require_complete(wheel, module.in_wheel(wheel))
+
+
+def test_a_wheel_with_somebodys_outputs_in_it_is_not_published(tmp_path: Path) -> None:
+    module = release()
+    package = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "stoker").rglob("*") if path.is_file()}
+    files = {name for name in package if "__pycache__" not in name}
+    module.require_complete(tmp_path / "fit.whl", files)
+    with pytest.raises(module.Unfit, match=r"outputs/run-1/model\.pt"):
+        module.require_complete(tmp_path / "unfit.whl", files | {"stoker/outputs/run-1/model.pt"})

@@ -1,0 +1,114 @@
+"""Looking at two hundred VMs sends no more requests to Azure than looking at one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from stoker.model.node.node import NodeState
+from stoker.providers.azure import naming, watch
+from stoker.providers.azure.account.account import Account
+from stoker.providers.azure.account.grounds import OwnGroups
+from stoker.providers.azure.cloud import Deployed, GroupMember, ResourceGroup, Vm
+from stoker.providers.azure.watch import NodeWatch
+
+READS_AN_HOUR = 12_000  # that Azure allows a login in a subscription
+ACCOUNT = Account("s", workspace="w")
+
+
+class ManyNodes:
+    """An Azure with so many nodes, each in its group, running or being created. It counts its requests."""
+
+    def __init__(self, count: int, *, up: bool = True) -> None:
+        self.up = up
+        self.asked: Counter[str] = Counter()
+        self.keys = [f"r-{number}" for number in range(count)]
+
+    def groups(self) -> list[ResourceGroup]:
+        self.asked["groups"] += 1
+        return [ResourceGroup(self._group(key), "eastus", naming.tags("w", "me", key, {}), False) for key in self.keys]
+
+    def vms(self) -> list[Vm]:
+        self.asked["vms"] += 2  # what they are, and how they are doing
+        tags: dict[str, str] = {}
+        if not self.up:
+            return []
+        return [Vm(self._group(key), "node", tags, False, "running", "d2", "eastus", True) for key in self.keys]
+
+    def inventory(self) -> dict[str, list[GroupMember]]:
+        self.asked["inventory"] += 1
+        return {
+            self._group(key): [GroupMember("", "Microsoft.Compute/virtualMachines", "node", {})] for key in self.keys
+        }
+
+    def deployed(self, _place: naming.NodePlace) -> Deployed:
+        self.asked["deployed"] += 1
+        return Deployed(running=True)
+
+    def marks(self, group: ResourceGroup) -> naming.Marks | None:
+        return naming.marks(group.tags, "w")
+
+    def now(self) -> datetime:
+        return datetime(2026, 11, 17, tzinfo=UTC)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"asked for {name}, once for each node")
+
+    def _group(self, key: str) -> str:
+        return naming.group_name("w", key)
+
+
+class NoPrices:
+    def costs(self, vm: Vm | None) -> int:
+        return 0
+
+
+def watching(cloud: Any) -> NodeWatch:
+    return NodeWatch(cloud, OwnGroups(cloud, ACCOUNT), NoPrices(), "me")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_a_look_is_four_lists_however_many_nodes_there_are(count: int) -> None:
+    cloud = ManyNodes(count)
+    sights = watching(cloud).look()
+    assert {one.state for one in sights} == {NodeState.UP}
+    assert {one.resources for one in sights} == {("virtualMachines/node",)}
+    assert (len(sights), cloud.asked.total()) == (count, 4)
+
+
+def looked_at(cloud: ManyNodes, monkeypatch: pytest.MonkeyPatch, seconds: int) -> float:
+    """How many requests an hour of looks sends, every two seconds, as the provider recommends."""
+    now = 0.0
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now)
+    seeing = watching(cloud)
+    for second in range(0, seconds, 2):
+        now = float(second)
+        seeing.look()
+    return cloud.asked.total() * 3600 / seconds
+
+
+def test_two_hundred_nodes_at_work_stay_below_half_of_azures_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = ManyNodes(200)
+    assert looked_at(cloud, monkeypatch, 120) < READS_AN_HOUR / 2
+    assert cloud.asked["inventory"] == 2
+
+
+def test_two_hundred_nodes_that_start_at_once_are_asked_about_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = ManyNodes(200, up=False)
+    looked_at(cloud, monkeypatch, 60)
+    assert 200 < cloud.asked["deployed"] <= 200 + 60 * 15  # Azure allows 25 a second, once 250 have been asked
+
+
+def test_a_node_that_is_new_is_listed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now)
+    cloud = ManyNodes(1)
+    seeing = watching(cloud)
+    seeing.look()
+    cloud.keys.append("r-9")
+    assert seeing.look()[1].resources == ()
+    now = 5.0
+    assert seeing.look()[1].resources == ("virtualMachines/node",)

@@ -1,0 +1,80 @@
+"""A provider that cannot say what it offers is asked again, and less often the longer it fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from stoker.errors import LoginFailed
+from stoker.model.node.node import Features, Need, Offer
+from stoker.model.run.run import Run
+from stoker.server.rounds.offers import MOST_RETRY_S, Offers
+from stoker.testing.world.real.loop import VirtualClock, VirtualLoop
+from stoker.testing.world.timeline import Timeline
+
+
+class LoggedOut:
+    """All that is asked of a provider here."""
+
+    features = Features(market=True)
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self.answers_between = (float("inf"), float("inf"))
+        self.asked: list[float] = []
+
+    def offers(self, need: Need) -> list[Offer]:
+        self.asked.append(self._timeline.now)
+        if not self.answers_between[0] <= self._timeline.now < self.answers_between[1]:
+            raise LoginFailed("the login has expired")
+        return []
+
+
+@pytest.fixture
+def timeline() -> Timeline:
+    return Timeline()
+
+
+@pytest.fixture
+def provider(timeline: Timeline) -> LoggedOut:
+    return LoggedOut(timeline)
+
+
+def look_for(seconds: float, timeline: Timeline, provider: LoggedOut, run: Run) -> Offers:
+    """Rounds of a server, one in each second."""
+    loop = VirtualLoop(timeline)
+    offers = Offers({run.job.on: provider}, VirtualClock(timeline, loop, 0.0), lambda: None)  # type: ignore[dict-item]
+
+    async def rounds() -> None:
+        while True:
+            offers.market([run])
+            await asyncio.sleep(1.0)
+
+    loop.create_task(rounds())
+    while timeline.now < seconds and timeline.step():
+        pass
+    loop.bury()
+    return offers
+
+
+def test_a_provider_without_a_login_is_not_asked_every_second(
+    timeline: Timeline, provider: LoggedOut, make_run: Callable[..., Run]
+) -> None:
+    offers = look_for(3600.0, timeline, provider, make_run(job={"on": "cloud"}))
+    assert "cloud" in offers.trouble
+    assert 3600 / (MOST_RETRY_S + 2) < len(provider.asked) < 400
+    assert provider.asked[1] - provider.asked[0] <= 2.1  # it may have been a moment's failure
+
+
+def test_once_it_has_answered_the_next_failure_is_a_first_one(
+    timeline: Timeline, provider: LoggedOut, make_run: Callable[..., Run]
+) -> None:
+    provider.answers_between = (100.0, 200.0)
+    offers = look_for(300.0, timeline, provider, make_run(job={"on": "cloud"}))
+    answered = next(at for at in provider.asked if at >= 100.0)
+    assert answered < 100.0 + MOST_RETRY_S + 2
+    again = [at for at in provider.asked if at >= 200.0]
+    assert again[1] - again[0] <= 2.1
+    assert "cloud" in offers.trouble
