@@ -49,4 +49,4 @@ def test_a_checkpoint_that_is_a_file_is_given_to_the_resume_flag_after_an_evicti
     assert "=> loaded checkpoint checkpoint.pth.tar" in log and "over" in log
     assert printed(shell, 2, "from")[0] >= 4, log
     assert "loaded checkpoint" not in shell.stoker("logs", "job-1", "--attempt", "1").stdout
-    assert "told to resume from `checkpoint.pth.tar`" in shell.stoker("show", "job-1").stdout
+    assert "resume from `checkpoint.pth.tar`" in shell.stoker("show", "job-1").stdout

@@ -61,7 +61,7 @@ def test_a_notebook_that_fails_says_which_cell_and_what_ran_before_is_in_its_cop
     cells = outputs_of(shell, "outputs/job-1-failed/train.ipynb")
     assert cells[0][0]["text"] == "one\n" and cells[1][0]["ename"] == "FileNotFoundError"
     other = shell.stoker("run", "train.py", code=2)
-    assert "not for train.py" in other.stderr and "--set 'run=python train.py'" in other.stderr
+    assert "not train.py" in other.stderr and "--set 'run=python train.py'" in other.stderr
 
 
 def test_init_writes_a_job_for_a_notebook_and_packages_that_a_cell_installs_are_refused_at_once(shell: Shell) -> None:
