@@ -33,6 +33,15 @@ class Features:
 
 
 @dataclass(frozen=True, slots=True)
+class Pool:
+    """The cluster that nodes are for, as its provider knows it. One provider serves several clusters: it takes what it
+    needs to know of each from here, and `offers` raises InvalidJob for settings that it cannot use."""
+
+    name: str
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False)  # the provider's own, such as a list of hosts
+
+
+@dataclass(frozen=True, slots=True)
 class Need:
     """What a run needs of each of its nodes."""
 
@@ -45,6 +54,7 @@ class Need:
     size: str = ""  # the provider's own name for one; the four above then do not matter
     currency: str = "USD"  # in which prices are quoted besides
     region: str = ""  # empty: wherever the provider is set up for
+    pool: Pool | None = None  # the cluster that the nodes are for; None: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,7 @@ class NodeRequest:
     labels: Mapping[str, str] = field(default_factory=dict)  # what people should find written on it: run, owner
     lease_s: float | None = None  # the node works on so long without its server; None: as the provider's account says
     gang: str = ""  # the same for all nodes of a run that has several: they must reach each other; empty: it is alone
+    pool: Pool | None = None  # the cluster that the node is for; None: none
 
     @property
     def spend(self) -> dict[str, Any]:
