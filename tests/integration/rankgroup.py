@@ -37,7 +37,8 @@ def start(
     kill_at: int | None = None,
     notice_at: int | None = None,
 ) -> list[int | None]:
-    """Exit codes of all ranks; they are killed together once the last has logged so many lines."""
+    """Exit codes of all ranks; they are killed together once the last has logged so many lines and a checkpoint is
+    committed: on a busy machine the writing may take longer than many small steps."""
     folder.mkdir(exist_ok=True)
     settings = {**_surroundings(folder, world), **env}
     ranks = [
@@ -56,7 +57,8 @@ def start(
                 (folder / "notice").write_text(json.dumps(warning))
             warned = notice_at is None or (folder / "notice.saved").exists()
             failed = any(rank.exitcode not in (None, 0) for rank in ranks)
-            if failed or (kill_at is not None and lines >= kill_at and warned):
+            saved = any(folder.glob("checkpoints/*/manifest.json"))
+            if failed or (kill_at is not None and lines >= kill_at and warned and saved):
                 for rank in ranks:
                     rank.kill()
             time.sleep(0.005)
