@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from project import environment
 
-collect_ignore = ["scripts"]  # what users have in their folders, tests and all, is not ours to run
+collect_ignore = ["scripts", "pace"]  # what users have in their folders, tests and all, is not ours to run
 
 
 @pytest.fixture

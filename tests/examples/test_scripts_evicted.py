@@ -21,6 +21,7 @@ from stoker.client.local import launch
 from stoker.client.settings import ClientSettings, from_environment
 
 BESIDE = ROOT / ".services"
+PACE = Path(__file__).with_name("pace")
 PATIENCE_S = 120.0
 
 
@@ -56,9 +57,11 @@ def submitted(name: str, shape: Shape, tmp_path: Path, settings: ClientSettings)
     if shape.story.prepare:
         subprocess.run([sys.executable, shape.story.prepare], cwd=place, check=True)
     stoker = str(Path(sys.executable).with_name("stoker"))
-    beside = {"PYTHONPATH": str(BESIDE / shape.story.beside)} if shape.story.beside else {}
+    path = [tmp_path / PACE.name, *([BESIDE / shape.story.beside] if shape.story.beside else [])]
+    shutil.copytree(PACE, path[0])
+    env = {**settings.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
     for words in (["init"], ["run", "--detach", "--name", "it"]):
-        subprocess.run([stoker, *words], cwd=place, env={**settings.environ, **beside}, check=True)
+        subprocess.run([stoker, *words], cwd=place, env=env, check=True)
     return Client.connect(settings).run("it"), place
 
 
@@ -73,7 +76,10 @@ def check_results(run: RunHandle, place: Path, shape: Shape) -> None:
     assert run.facts.state == "succeeded", run.facts.reason
     brought = place / "outputs" / "it"
     assert list(brought.glob(shape.story.model)), sorted(str(one.relative_to(brought)) for one in brought.rglob("*"))
-    assert shape.story.metric in {name for point in run.metrics() for name in point.values}
+    points, name = run.metrics(), shape.story.metric
+    assert name in points.names
+    stored = [point for point in points if point.values.get(name) is not None]
+    assert run.facts.metrics[name].count == len(stored), "a summary of all points, also of attempts that were lost"
 
 
 @pytest.mark.timeout(400)
@@ -88,6 +94,7 @@ def test_a_script_as_it_is_survives_two_evictions_and_brings_its_model_back(
         wait(lambda: _is_safe(run), "a commit", run)
         run.evict(notice_s=2.0)
         wait(lambda attempt=attempt: done(run, attempt + 1, shape), f"attempt {attempt + 1}", run)
+    (tmp_path / PACE.name / "enough").touch()
     wait(lambda: not run.refresh().facts.open, "the end")
     assert [one.state for one in run.facts.attempts] == ["evicted", "evicted", "ended"]
     for attempt in (1, 2):
@@ -101,6 +108,7 @@ def test_a_script_as_it_is_survives_two_evictions_and_brings_its_model_back(
 @pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if not shape.story.lost])
 def test_a_script_that_saves_only_at_its_end_runs_as_it_is(name: str, tmp_path: Path, settings: ClientSettings) -> None:
     run, place = submitted(name, SHAPES[name], tmp_path, settings)
+    (tmp_path / PACE.name / "enough").touch()
     wait(lambda: not run.refresh().facts.open, "the end")
     check_results(run, place, SHAPES[name])
 

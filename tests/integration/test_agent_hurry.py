@@ -10,11 +10,13 @@ import pytest
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.shipping.logs import LogShipper, Masking, RankLog
 from stoker.agent.shipping.metrics import MetricsShipper, logged_points
+from stoker.agent.shipping.points import MetricPoint
 from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.shipping.worker import StoreTrouble
 from stoker.errors import Missing, StoreUnavailable
 from stoker.model.job.job import Job
 from stoker.model.node.orders import Orders
+from stoker.model.run.report import MetricSummary
 from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
 
@@ -99,6 +101,19 @@ def test_the_last_metrics_before_an_eviction_are_shipped_at_once(store: FolderSt
         measure(folder, step)
         comes(store, layout.metrics("r", 1, 0), b'"step": %d' % step)
     metrics.finish()
+
+
+def test_points_of_an_earlier_machine_of_the_attempt_count(store: FolderStore, folder: NodeFolder) -> None:
+    metrics = MetricsShipper(store, ORDERS, Masking([]), StoreTrouble())
+    metrics.sources.append(logged_points(folder.metrics))
+    lines = [MetricPoint(1.0, 0, step, {"loss": value}).line() for step, value in enumerate((3.0, 0.1))]
+    size = store.append(layout.metrics("r", 1, 0), 0, b"".join(lines))
+    metrics.continue_from({layout.metrics("r", 1, 0): size})
+    metrics.start()
+    measure(folder, 2)
+    metrics.finish()
+    assert metrics.summaries.now() == {"loss": MetricSummary(0.5, 0.1, 3.0, 3, 2)}
+    assert store.get(layout.metrics("r", 1, 0)).count(b"\n") == 3
 
 
 def test_before_a_checkpoint_is_committed_all_that_was_printed_and_measured_is_in_the_store(

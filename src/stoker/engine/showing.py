@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from stoker.engine.looking import Heard
 from stoker.engine.money.receipt import with_effort
 from stoker.errors import StokerError
-from stoker.model.run.report import Phase, Report
+from stoker.model.run.report import Phase, Report, joined_metrics
 from stoker.model.run.run import Run, RunState
 
 SILENT_S = 10.0  # an agent that is silent for longer than this, and for several heartbeats, has a problem
@@ -61,7 +61,9 @@ def _with_report(run: Run, report: Report, beside: Beside) -> Run:
         reason = _staging(report)
     run = with_effort(run, report, under_way=True)
     packages = report.packages or run.packages
-    return replace(run, metrics=report.metrics, data_figures=report.data, packages=packages, reason=reason)
+    over = run.attempt is None or run.attempt.state.over  # then what it measured is among the run's already
+    metrics = run.metrics if over else joined_metrics(run.metrics, report.metrics)
+    return replace(run, metrics=metrics, data_figures=report.data, packages=packages, reason=reason)
 
 
 def _staging(report: Report) -> str:

@@ -160,6 +160,8 @@ def test_the_metric_that_matters_is_listed(make_run: MakeRun) -> None:
 def test_a_run_under_way_is_summed_up_so_far() -> None:
     points = [Point(1, 0, NOW, step, {"loss": value}) for step, value in enumerate((3.0, 1.0, 2.0))]
     assert so_far(Metrics(points)) == {"loss": MetricSummary(2.0, 1.0, 3.0, 3, 2)}
+    again = Point(2, 0, NOW, 1, {"loss": 0.5})
+    assert so_far(Metrics([*points, again])) == {"loss": MetricSummary(0.5, 0.5, 3.0, 4, 1)}, "as when it has ended"
     gone = Point(1, 0, NOW, 0, {"loss": None})  # type: ignore[dict-item]  # as NaN comes over the wire
     assert so_far(Metrics([gone])) == {}
     assert "1 of 4 values are NaN or infinite" in charts(Metrics([*points, gone]), "loss", 60)[-1]

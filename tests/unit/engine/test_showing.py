@@ -41,6 +41,10 @@ def test_metrics_and_progress_come_from_the_last_report(running: Run, now: datet
     loss = MetricSummary(last=0.1, least=0.1, most=2.0, count=3, step=3.0)
     report = Report(1, 0, Phase.RUNNING, now, 1, metrics={"loss": loss})
     assert shown(running, Beside(heard=Heard(report))).metrics == {"loss": loss}
+    before = replace(running, metrics={"loss": MetricSummary(1.0, 1.0, 4.0, 2, 2.0)})
+    assert shown(before, Beside(heard=Heard(report))).metrics == {"loss": MetricSummary(0.1, 0.1, 4.0, 5, 3.0)}
+    over = before.with_newest(replace(before.attempts[0], state=AttemptState.EVICTED))
+    assert shown(over, Beside(heard=Heard(report))).metrics == before.metrics, "its points are counted already"
     data = {"images": DataFigures("download", size_bytes=100, read_bytes=42)}
     staging = replace(report, phase=Phase.STAGING, data=data)
     assert "40 %" in shown(running, Beside(heard=Heard(staging))).reason

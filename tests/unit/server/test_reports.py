@@ -1,6 +1,7 @@
 """A node is not considered silent before the store has answered."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from stoker.errors import StoreUnavailable
 from stoker.model import wire
 from stoker.model.job.job import Job
-from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.run.report import Measured, MetricSummary, Outcome, Phase, Report
 from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 from stoker.model.workspace import layout
 from stoker.server.rounds.outside import Clock
@@ -91,6 +92,32 @@ def test_a_far_store_is_not_asked_at_every_look(run: Run, now: Any) -> None:
             await seen.look([run], ())
             await settle(seen)
         assert store.asked == 1
+
+    asyncio.run(story())
+
+
+def test_points_that_an_evicted_node_stored_after_its_last_heartbeat_count(run: Run, now: Any) -> None:
+    async def story() -> None:
+        store = Far()
+        values = [{"loss": 3.0}, {"loss": 1.0, "acc": 0.5}, {"loss": None}, {"loss": 2.0}]
+        points = [Measured(now.timestamp(), 0, one, step) for step, one in enumerate(values, 1)]
+        lines = [wire.dump(one).replace(b"\n", b"") + b"\n" for one in points]
+        store.put(layout.metrics(run.id, 1), b"".join([*lines, b"not a point\n"]))
+        evicted = replace(run.attempts[0], state=AttemptState.EVICTED)
+        counted = {"loss": MetricSummary(3.0, 3.0, 3.0, 1, 1)}
+        again = replace(run, attempts=(evicted, Attempt(2, "key-2", AttemptState.RUNNING, now)), metrics=counted)
+        store.put(layout.report(run.id, 2), wire.dump(Report(2, 0, Phase.RUNNING, now, beat=1)))
+        seen = reports(store)
+        await seen.look([again], ())
+        await settle(seen)
+        assert seen.with_points(again) is again
+        store.put(layout.report(run.id, 2), wire.dump(Report(2, 0, Phase.DONE, now, beat=2, outcome=Outcome.SUCCEEDED)))
+        await seen.look([again], {"key-2"})
+        await settle(seen)
+        assert seen.with_points(again).metrics == {
+            "loss": MetricSummary(2.0, 1.0, 3.0, 3, 4),
+            "acc": MetricSummary(0.5, 0.5, 0.5, 1, 2),
+        }
 
     asyncio.run(story())
 

@@ -89,7 +89,7 @@ def _continue_from(before: Report, crew: Crew) -> None:
     crew.effort.continue_from(before.effort)
     prefix = layout.attempt(orders.run_id, orders.attempt)
     sizes = persist(lambda: {one.key: one.size_bytes for one in store.list(prefix)})
-    crew.shipping.continue_from(sizes)
+    persist(lambda: crew.shipping.continue_from(sizes))
     events = layout.events(orders.run_id, orders.attempt, orders.node)
     persist(lambda: crew.reporter.continue_from(before, sizes.get(events, 0)))
     away_s = max((datetime.now(UTC) - before.at).total_seconds(), 0.0)

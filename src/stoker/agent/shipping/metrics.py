@@ -207,8 +207,12 @@ class MetricsShipper(Shipper):
         return bool(lines) or self._behind
 
     def continue_from(self, sizes: Mapping[str, int]) -> None:
-        """After what earlier VMs of this attempt have uploaded, by key."""
+        """After what earlier VMs of this attempt have uploaded, by key. Their points count. Raises StoreFailed."""
         self._size = sizes.get(self._key, 0)
+        self.summaries = Summaries()
+        if 0 < self._size <= UNWRITTEN_BYTES:
+            for point in filter(None, map(logged, self._store.get(self._key).split(b"\n"))):
+                self.summaries.add(point)
 
     def _write(self) -> bool:
         """True once nothing is pending."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -71,6 +71,18 @@ def joined_metrics(before: Mapping[str, MetricSummary], later: Mapping[str, Metr
     """Of a whole run, attempt by attempt. Metrics that only an earlier one had stay."""
     joined = {name: before[name].joined(one) if name in before else one for name, one in later.items()}
     return dict(list({**before, **joined}.items())[:MOST_METRICS])
+
+
+def summed(points: Iterable[tuple[Mapping[str, float | None], float | None]]) -> dict[str, MetricSummary]:
+    """Of points: the values that were reported together, and their step. What is not a number does not count."""
+    known: dict[str, MetricSummary] = {}
+    for values, step in points:
+        for name, value in values.items():
+            if value is None or (name not in known and len(known) >= MOST_METRICS):
+                continue
+            one = MetricSummary(value, value, value, 1, step)
+            known[name] = known[name].joined(one) if name in known else one
+    return known
 
 
 @dataclass(frozen=True, slots=True)

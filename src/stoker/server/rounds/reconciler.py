@@ -161,7 +161,7 @@ class Reconciler:
     async def _decide(self, sights: Sights) -> list[Decision]:
         """What is decided and saved. A run that fails here is left as it is, for a while; the others are not."""
         market, unknown = self._offers.market(self._ledger.open)
-        runs = {run.id: run for run in self._ledger.open if run.id not in unknown}
+        runs = {run.id: self._reports.with_points(run) for run in self._ledger.open if run.id not in unknown}
         known = [run for run in runs.values() if run.job.on in sights and not untouched(run)]
         seen = self._sightings(known, sights)
         now = self._clock.now()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,11 +14,12 @@ from stoker.engine.looking import Heard
 from stoker.engine.nodes.leftovers import claimed
 from stoker.errors import Malformed, Missing, StokerError, StoreFailed, StoreUnavailable
 from stoker.model import untrusted
-from stoker.model.run.report import Phase, Report
+from stoker.model.run.report import MetricSummary, Phase, Report
 from stoker.model.run.run import Attempt, Event, Member, Run
 from stoker.model.workspace import layout
 from stoker.server.records.database import left_out_words
 from stoker.server.results.lines import MOST_UNREADABLE, lines
+from stoker.server.results.points import summary_before
 from stoker.server.rounds.outside import Clock, call, call_far
 from stoker.server.stores.stores import StoreDirectory
 from stoker.stores import Store
@@ -40,6 +41,7 @@ class SeenReport:
     report: Report | None = None
     since: float = 0.0  # from when on silence counts: when it last changed, or a while after the store failed; 0: never
     asked_at: float = 0.0  # when the last look that got an answer began
+    before: Mapping[str, MetricSummary] | None = None  # of earlier attempts, by their points in the store
     said_at: datetime | None = None  # when the store was given the final report, by its own clock
     deaf_until: float = 0.0  # the store has failed: agents get so long to write again
     due: float = 0.0
@@ -57,6 +59,10 @@ class SeenReport:
     def silent_s(self) -> float:
         """For how long the agent has sent no heartbeat: only looks that the store has answered show that."""
         return max(self.asked_at - self.since, 0.0) if self.since else 0.0
+
+    def heard_at(self, began: float) -> None:
+        """What the store gave out is known. A look that hung may be answered after a later one."""
+        self.asked_at = max(began, self.asked_at)
 
     def waited(self, began: float, now: float) -> None:
         """A look at the store took so long. Whatever kept it from answering kept the agent from writing, too."""
@@ -121,6 +127,11 @@ class Reports:
                 self._under_way[attempt.key] = task
         if near:
             await call(self._read_all, near)
+
+    def with_points(self, run: Run) -> Run:
+        """With the metrics of its earlier attempts by all points that they stored, once its newest has ended."""
+        before = self.of(run.attempt.key).before if run.attempt and not run.attempt.state.over else None
+        return run if before is None else replace(run, metrics=before)
 
     def drop(self, key: str, why: str) -> None:
         """What the node said last cannot be used, although it could be read."""
@@ -205,8 +216,8 @@ class Reports:
         try:
             raw = _fetched(store, run, attempt)
             seen.waited(began, self._clock.steady())
-            seen.asked_at = max(began, seen.asked_at)  # one that hung may answer after a later one
             if raw == seen.raw:
+                seen.heard_at(began)
                 return
             seen.raw = raw
             report = untrusted.load(Report, raw, self._clock.now())
@@ -222,8 +233,18 @@ class Reports:
                 log.warning("the report of %s is not used: %s", attempt.key, error.message)
             self._refuse(attempt.key, error.message)
         else:
+            seen.before = self._measured_before(store, run, report) if report.outcome else None
             seen.report, seen.fit, seen.since = report, True, self._clock.steady()
             seen.said_at = _written_at(store, run, attempt) if report.outcome else None
+            seen.heard_at(began)
+
+    def _measured_before(self, store: Store, run: Run, report: Report) -> Mapping[str, MetricSummary] | None:
+        """An attempt that was evicted has stored more points than its last heartbeat counted."""
+        try:
+            return summary_before(store, run, report.attempt, self._clock.now())
+        except StokerError as error:
+            log.warning("the metrics of %s are those of heartbeats: %s", run.name, error.message)
+            return None
 
 
 def _written_at(store: Store, run: Run, attempt: Member) -> datetime | None:

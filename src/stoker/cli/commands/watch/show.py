@@ -23,7 +23,7 @@ from stoker.client.api.handle import RunHandle
 from stoker.client.api.metrics import Metrics
 from stoker.errors import Malformed, NotFound, StoreDenied, StoreUnavailable
 from stoker.model.job.fields import nearest
-from stoker.model.run.report import MetricSummary
+from stoker.model.run.report import MetricSummary, summed
 from stoker.model.run.run import Run, RunState
 from stoker.model.snapshot import Entry
 from stoker.model.wire import from_plain
@@ -102,13 +102,7 @@ def output_entries(client: Client, run: RunHandle) -> list[Entry]:
 
 def so_far(metrics: Metrics) -> dict[str, MetricSummary]:
     """The summary that an active run would have if it ended now."""
-    found: dict[str, MetricSummary] = {}
-    for name in metrics.names:
-        points = [(step, value) for step, value in metrics.series(name) if value is not None]
-        values = [value for _, value in points]
-        if values:
-            found[name] = MetricSummary(values[-1], min(values), max(values), len(values), points[-1][0])
-    return found
+    return summed((point.values, point.step) for point in metrics)
 
 
 def charts(metrics: Metrics, name: str, width: int) -> list[str]:

@@ -9,13 +9,12 @@ from typing import Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from stoker.errors import Malformed
-from stoker.model import untrusted, wire
-from stoker.model.run.report import Measured
+from stoker.model import wire
 from stoker.model.run.run import Run
 from stoker.model.workspace import layout
 from stoker.server.api.http.shape import MOST_COUNTED, OUTSIDE, answer, gives, service_of
-from stoker.server.results.lines import MOST_UNREADABLE, lines
+from stoker.server.results import points as stored
+from stoker.server.results.lines import lines
 from stoker.server.rounds.outside import call
 from stoker.stores import Store
 
@@ -23,7 +22,6 @@ router = APIRouter(tags=["metrics"])
 
 MOST_LINES = 50_000  # in one answer, points or not
 _ANSWER_BYTES = 16 << 20  # likewise, as the node wrote them
-_FILE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +46,9 @@ async def points(request: Request, name: str, after: int = Query(0, ge=0, le=MOS
 
 def last_step(store: Store, run_id: str, number: int, now: datetime) -> float | None:
     """The last step that an attempt reported. None: it reported none."""
-    last, unreadable = None, 0
-    for line in lines(store, layout.metrics(run_id, number), _FILE_BYTES):
-        point = _measured(line, now)
-        last = last if point is None or point.step is None else point.step
-        unreadable += point is None
-        if unreadable >= MOST_UNREADABLE:
-            break
+    last = None
+    for point in stored.points(store, layout.metrics(run_id, number), now):
+        last = last if point.step is None else point.step
     return last
 
 
@@ -66,7 +60,7 @@ def _page(store: Store, run: Run, after: int, now: datetime) -> Page:
         size += len(line)
         if page.next - after >= MOST_LINES or (page.points and size > _ANSWER_BYTES):
             return replace(page, more=bool(page.points))  # after a page without points there are hardly any
-        if point := _measured(line, now):
+        if point := stored.measured(line, now):
             page.points.append({"attempt": attempt, **wire.to_plain(point)})
         page = replace(page, next=count, unreadable=page.unreadable + (point is None))
     return page
@@ -76,12 +70,5 @@ def _lines(store: Store, run: Run) -> Iterator[tuple[int, bytes]]:
     """Always in the same order, with later points at the end: the other nodes of a gang follow once it has ended."""
     for attempt in run.attempts:
         for member in attempt.members if attempt.state.over else attempt.members[:1]:
-            for line in lines(store, layout.metrics(run.id, attempt.number, member.node), _FILE_BYTES):
+            for line in lines(store, layout.metrics(run.id, attempt.number, member.node), stored.FILE_BYTES):
                 yield attempt.number, line
-
-
-def _measured(line: bytes, now: datetime) -> Measured | None:
-    try:
-        return untrusted.load(Measured, line, now)
-    except Malformed:
-        return None
