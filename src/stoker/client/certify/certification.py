@@ -30,7 +30,7 @@ from stoker.client.certify.evidence import (
 )
 from stoker.client.certify.files import FileChange
 from stoker.client.certify.moments import Moment
-from stoker.client.certify.verdict import control_differs, differs, is_comparable
+from stoker.client.certify.verdict import control_differs, differs, is_comparable, telling_evictions
 from stoker.client.script.resumeflag import resume_arguments
 from stoker.client.script.script import look
 from stoker.errors import Conflict, StokerError
@@ -44,7 +44,7 @@ from stoker.model.snapshot import Snapshot
 
 Tell = Callable[[str], None]
 
-_MORE_RUNS = 3  # extra runs, if a run ended before its evictions or no checkpoint was committed yet
+_MORE_RUNS = 3  # extra runs, if evictions came too late or no checkpoint was committed yet
 _LAST_WORDS_BYTES = 8192
 _CANCEL_S = 60.0
 _PAUSE_S = 0.05  # between polls of a run's progress; grows, because long runs have many points
@@ -127,7 +127,7 @@ class Certification:
         plain, first_s = evidence.undisturbed, self._first_s(evidence.undisturbed)
         waiting = moments.plan(chance, plain.ran_s, first_s, evictions)
         for _ in range(len(waiting) + _MORE_RUNS):
-            left = evictions - evidence.evictions
+            left = evictions - telling_evictions(evidence)
             if left <= 0 and (evidence.restored or not evidence.saved):
                 break
             planned, *waiting = waiting or moments.plan(chance, plain.ran_s, first_s, max(left, 1))

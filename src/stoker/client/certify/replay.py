@@ -69,6 +69,7 @@ class Resume:
     started_over: bool
     repeated: int  # steps repeated because of it
     by_script: int  # of those, the ones between the checkpoint and where the script resumed
+    too_late: bool = False  # every step was done by then, and none was repeated: it proves nothing
 
 
 def lasting(names: Iterable[str]) -> list[str]:
@@ -139,6 +140,7 @@ def resumes(undisturbed: Trace, other: Trace) -> list[Resume]:
                 started_over=after.start == 0 and reached > 0,
                 repeated=after.repeated,
                 by_script=by_script if later.restored else 0,
+                too_late=after.start is None and 0 < len(reference) == reached,
             )
         )
     return found

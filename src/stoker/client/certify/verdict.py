@@ -66,6 +66,11 @@ def all_resumes(evidence: Evidence) -> list[Resume]:
     return [one for trace in evidence.disturbed for one in resumes(evidence.undisturbed, trace)]
 
 
+def telling_evictions(evidence: Evidence) -> int:
+    """Those after which the script had something left to do. An eviction behind the last step proves nothing."""
+    return evidence.evictions - sum(one.too_late for one in all_resumes(evidence))
+
+
 def compared_files(evidence: Evidence) -> list[str]:
     """Those that are identical in two undisturbed runs, as far as known."""
     unsteady = {change.path for change in evidence.control_files}
@@ -86,7 +91,7 @@ def _unable(evidence: Evidence) -> Verdict | None:
         advice = f"print metrics as JSON lines with a step, and write the result to `{evidence.outputs}/`"
         return Verdict(Grade.UNDECIDED, reason, advice=advice)
     undisturbed_only = not evidence.disturbed and evidence.control is not None
-    if not undisturbed_only and not evidence.evictions and all(trace.succeeded for trace in evidence.disturbed):
+    if not undisturbed_only and not telling_evictions(evidence) and all(one.succeeded for one in evidence.disturbed):
         reason = f"the script ended before it could be evicted: it runs only {plain.ran_s:.1f} s"
         return Verdict(Grade.UNDECIDED, reason, advice="train longer, for example with `--set`")
     return None

@@ -17,7 +17,15 @@ from stoker.client.certify import moments, remedies
 from stoker.client.certify.code import CodeLine, Trait, look
 from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace, reported_series, told_steps
 from stoker.client.certify.files import FileChange, FileFault
-from stoker.client.certify.verdict import Grade, Verdict, all_resumes, control_differs, differs, judge
+from stoker.client.certify.verdict import (
+    Grade,
+    Verdict,
+    all_resumes,
+    control_differs,
+    differs,
+    judge,
+    telling_evictions,
+)
 from stoker.model.snapshot import Entry
 
 STEPS = 40
@@ -420,6 +428,13 @@ def test_a_script_that_fails_undisturbed_is_to_be_mended_first() -> None:
 
 def test_a_script_that_ends_too_soon_to_be_evicted_decides_nothing() -> None:
     check(judge(evidence(attempt(1, STEPS))), Grade.UNDECIDED, "ended before it could be evicted")
+
+
+def test_an_eviction_behind_the_last_step_decides_nothing_unless_it_is_repeated() -> None:
+    late = evidence(evicted(1, STEPS), AttemptTrace(restored=True))
+    check(judge(late), Grade.UNDECIDED, "ended before it could be evicted")
+    check(judge(evidence(evicted(1, 20), resumed(21))), Grade.EXACT)
+    assert telling_evictions(evidence(evicted(1, STEPS), resumed(1))) == 1
 
 
 def test_trouble_of_stokers_own_is_not_held_against_the_script() -> None:
