@@ -32,6 +32,7 @@ USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH
        enter --folder PATH [--config PATH] [-- COMMAND...]
        attach --folder PATH
        relay
+       remote --peers PATH -- HOST COMMAND...
        fusermount [-o OPTIONS] DIR"""
 _NEEDED = {
     "run": {"--store", "--orders", "--folder", "--environments"},
@@ -49,6 +50,10 @@ def main(arguments: list[str] | None = None) -> int:
         from stoker.agent.data import mounts  # here, because only a mount needs it
 
         return mounts.main(arguments[1:], os.environ)
+    if arguments[:2] == ["remote", "--peers"] and arguments[3:4] == ["--"]:
+        from stoker.agent.gang.remote import call  # here, because only mpirun needs it
+
+        return call(Path(arguments[2]), arguments[4], " ".join(arguments[5:]))
     if arguments[:1] == ["enter"]:
         return _enter(arguments[1:])
     verb, options = (arguments[0] if arguments else ""), dict(zip(arguments[1::2], arguments[2::2], strict=False))

@@ -125,8 +125,6 @@ def _node_problems(job: Job, provider: Provider) -> list[Problem]:
     most = provider.features.most_nodes
     if most is not None and job.nodes > most:
         problems.append(Problem("nodes", f"`{job.nodes}`", f"at most {most} on `{job.on}`"))
-    if job.nodes > 1 and job.launcher is Launcher.MPI:
-        problems.append(Problem("launcher", "`mpi`", "`plain` or `torchrun`: `mpi` starts processes on one node only"))
     if not provider.features.containers:
         for field in ("image", "dockerfile"):
             if value := getattr(job.environment, field):

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from stoker.errors import JobInvalid
-from stoker.model.job.job import Job, Launcher
+from stoker.model.job.job import Job
 from stoker.model.node.node import Need, Offer
 from stoker.server.admission import admit, to_store
 from stoker.testing.fake_provider import FakeProvider
@@ -66,12 +66,6 @@ def test_data_of_this_computer_is_refused_with_the_command_that_brings_it_there(
         (problem,) = refused.value.problems
         assert f"`stoker data put ./data --name images{store}` uploads it" in problem.expected
         assert "`Images: {dataset: images}` reads it" in problem.expected
-
-
-def test_mpi_is_refused_on_several_nodes() -> None:
-    with pytest.raises(JobInvalid) as refused:
-        admit(job("$50", nodes=2, launcher=Launcher.MPI), {"cloud": Cloud(BIG)})
-    assert [one.field for one in refused.value.problems] == ["launcher"]
 
 
 def test_a_budget_pays_for_all_nodes_of_a_gang_or_the_run_is_refused() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stoker.agent.attempt.reporting import Reporter
@@ -38,8 +38,10 @@ class Prepare:
         python, imports = self._environment(orders, folder.log(orders.node * processes))
         found = interpreter(python, folder, environ.get("PATH", ""))
         self.stopping.check()
-        port = launch.meeting_port(orders, processes)
-        return Workplace(folder, python, found.bin, found.venv, imports, library, environ, processes, port, newest)
+        port, *ports = launch.free_ports(orders, processes)
+        workers = tuple(f"{orders.master_address}:{one}" for one in ports)
+        place = Workplace(folder, python, found.bin, found.venv, imports, library, environ, processes, port, newest)
+        return replace(place, workers=workers)
 
     def await_ready(self, orders: Orders) -> None:
         """A cloud VM may still be setting itself up long after its agent has started. Raises Stopped."""

@@ -21,12 +21,13 @@ from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.goal import Awaited, Goal
 from stoker.agent.notice.noticing import NoticeBoard, Noticing
 from stoker.agent.notice.stopping import Stopping
-from stoker.agent.processes.launch import Workplace, commands
+from stoker.agent.processes.launch import Workplace
+from stoker.agent.processes.launchers import commands
 from stoker.agent.processes.ranks import RankProcesses
 from stoker.agent.shipping.points import MetricPoint
 from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.visits.door import VisitDoor
-from stoker.model.job.job import Job
+from stoker.model.job.job import Job, Launcher
 from stoker.model.node.orders import Orders
 from stoker.model.run.report import Outcome, Phase
 
@@ -88,7 +89,7 @@ class RunRanks:
         self.script.started_ns = time.time_ns()
         self.ranks.start(to_start)
         self.awaited.begin()
-        self.shipping.start([command.rank for command in to_start], self._saw)
+        self.shipping.start([rank for one in to_start for rank in one.ranks or (one.rank,)], self._saw)
         self.keeper.start()
         self.begin_figures()
         self.inputs.watch(self.ranks.script_pids)
@@ -123,6 +124,7 @@ def _now() -> datetime:
 # The outcome of an attempt, from how its ranks ended.
 
 _TAIL_BYTES = 4096
+EXPLAIN_S = 5.0  # for another node to say that one of its ranks has failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,9 @@ class Judge:
 
     def __call__(self, orders: Orders, *, out_of_memory: bool) -> Ending:
         ends, failed = self.ranks.ends, self.ranks.first_failed
+        if failed is not None and self._is_of_a_peer(orders):
+            message = self.stopping.message or "mpirun on the first node ended it"
+            return Ending(Outcome.PEER_ENDED, exit_code(ends[failed]), message)
         if failed is not None:
             return self._failed(orders, failed, out_of_memory=out_of_memory)
         if self.goal.reached and self.stopping.outcome in (None, Outcome.TARGET_REACHED):
@@ -146,6 +151,15 @@ class Judge:
         if self.stopping.outcome and self.ranks.asked_to_end:
             return Ending(self.stopping.outcome, exit_code(ends[min(ends)]), self.stopping.message)
         return Ending(Outcome.SUCCEEDED, 0)
+
+    def _is_of_a_peer(self, orders: Orders) -> bool:
+        """`mpirun` ends everywhere if a rank fails anywhere, and the node of that rank says which one."""
+        if orders.nodes == 1 or orders.job.launcher is not Launcher.MPI or not self.ranks.unexplained:
+            return False
+        until = time.monotonic() + EXPLAIN_S
+        while orders.node == 0 and self.stopping.outcome is None and time.monotonic() < until:
+            self.stopping.wait(0.05)
+        return orders.node > 0 or self.stopping.outcome is Outcome.PEER_ENDED
 
     def _failed(self, orders: Orders, failed: int, *, out_of_memory: bool) -> Ending:
         tail, terminal = self._tail(failed), bool(orders.terminal)

@@ -16,7 +16,7 @@ from stoker.model.node.orders import Orders
 
 LOOPBACK = "127.0.0.1"
 _TRY_S = 2.0  # for one address to answer
-_MARK_BYTES = 32
+MARK_BYTES = 32
 
 
 def mine() -> list[str]:
@@ -58,8 +58,8 @@ def _is_useless(address: str) -> bool:
 
 
 class Doorbell:
-    """Where the first node can be reached until all its peers have tried. Whoever knocks hears which attempt it is:
-    the same address may lead to another machine elsewhere."""
+    """Where a node can be reached until the others have tried. Whoever knocks hears which attempt it is: the same
+    address may lead to another machine elsewhere."""
 
     def __init__(self, orders: Orders) -> None:
         self._mark = _mark(orders)
@@ -78,19 +78,23 @@ class Doorbell:
                 caller, _ = self._socket.accept()
             except OSError:
                 return
-            with caller, suppress(OSError):
-                # A peer hears at once; whoever does not listen is not waited for.
-                caller.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 1, 0))
-                caller.sendall(self._mark)
+            # A peer hears at once; whoever does not listen is not waited for.
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 1, 0))
+            self.greet(caller)
+
+    def greet(self, caller: socket.socket) -> None:
+        with caller, suppress(OSError):
+            caller.sendall(self._mark)
 
 
-def reaching(addresses: Sequence[str], port: int, orders: Orders) -> list[str]:
-    """Those under which the first node of this attempt answers. On the same machine the loopback is enough."""
+def reaching(addresses: Sequence[str], port: int, orders: Orders, *, one: bool = False) -> list[str]:
+    """Those under which a node of this attempt answers. On the same machine the loopback is enough. `one`: any of
+    them will do."""
     found = []
-    for address in sorted(addresses, key=lambda one: one != LOOPBACK):
+    for address in sorted(addresses, key=lambda address: address != LOOPBACK):
         if _answers(address, port, _mark(orders)):
             found.append(address)
-            if address == LOOPBACK:
+            if one or address == LOOPBACK:
                 break
     return found
 
@@ -98,16 +102,20 @@ def reaching(addresses: Sequence[str], port: int, orders: Orders) -> list[str]:
 def _answers(address: str, port: int, mark: bytes) -> bool:
     with suppress(OSError), socket.create_connection((address, port), timeout=_TRY_S) as line:
         heard = b""
-        while len(heard) < _MARK_BYTES and (piece := line.recv(_MARK_BYTES - len(heard))):
+        while len(heard) < MARK_BYTES and (piece := line.recv(MARK_BYTES - len(heard))):
             heard += piece
         return heard == mark
     return False
 
 
-def free_port() -> int:
-    with socket.create_server(("", 0)) as probe:
-        found: int = probe.getsockname()[1]
-        return found
+def free_ports(count: int) -> list[int]:
+    """Different ones, free a moment ago."""
+    probes = [socket.create_server(("", 0)) for _ in range(count)]
+    try:
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
 
 
 def _mark(orders: Orders) -> bytes:

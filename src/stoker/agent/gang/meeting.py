@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.checkpoints.naming import is_later, label_of
-from stoker.agent.gang.addresses import LOOPBACK, Doorbell, free_port, mine, reaching
+from stoker.agent.gang.addresses import LOOPBACK, Doorbell, free_ports, mine, reaching
 from stoker.agent.gang.channel import Channel
+from stoker.agent.gang.remote import CommandDoor
 from stoker.agent.notice.stopping import Stopping
-from stoker.agent.processes.launch import Workplace
+from stoker.agent.processes.launch import RemoteStart, Workplace
 from stoker.agent.shipping.worker import persist
 from stoker.model.checkpoint import CheckpointSet
+from stoker.model.job.job import Launcher
 from stoker.model.node.gang import Go, Ready
 from stoker.model.node.orders import Orders
 
 T = TypeVar("T", Ready, Go)
 
+Hosts = Mapping[int, tuple[str, int]]
+
 REACH_S = 60.0  # for the first node to answer under one of its addresses
 MOST_ROUNDS = 6  # of restoring an earlier checkpoint, before all begin from nothing
+
+
+@dataclass(frozen=True, slots=True)
+class GangStart:
+    go: Go
+    hosts: Hosts = field(default_factory=dict)  # by node: where the first one reaches it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,39 +46,69 @@ class Meet:
     def __call__(self, orders: Orders, place: Workplace) -> tuple[Orders, Workplace]:
         """Where the ranks meet, once every node is ready. Raises Stopped, and AttemptBroken where they cannot meet."""
         began = time.monotonic()
-        bell = Doorbell(orders) if orders.node == 0 else None
+        mpi = orders.job.launcher is Launcher.MPI
+        bell = CommandDoor(orders) if mpi and orders.node else Doorbell(orders)
         try:
-            reached = mine() if bell else self._reach(orders)
+            reached = self._reach(orders) if orders.node else mine()
             for number in range(1, MOST_ROUNDS + 1):
-                self._say("ready", self._ready(number, orders, place, reached, bell.port if bell else 0))
-                go = self._decide(number, orders) if bell else self._await(Go, "go", 0, number)
+                self._say("ready", self._ready(number, orders, place, reached, bell.port))
+                agreement = self._agree(number, orders)
+                go = agreement.go
                 if not go.restore:
                     break
                 place = replace(place, newest=self.restore(orders, go.label))
+            if go.trouble:
+                raise AttemptBroken(go.trouble, go.hint)
+            self.tell("gang-ready", f"{orders.nodes} nodes were ready after {time.monotonic() - began:.1f} s")
+            remote = RemoteStart(agreement.hosts, go.secret)
+            if isinstance(bell, CommandDoor):
+                remote = RemoteStart({}, "", *bell.take(go.secret, self._pause))
         finally:
-            if bell:
-                bell.close()
-        if go.trouble:
-            raise AttemptBroken(go.trouble, go.hint)
-        self.tell("gang-ready", f"{orders.nodes} nodes were ready after {time.monotonic() - began:.1f} s")
+            bell.close()
         address = reached[0] if reached and orders.node else go.address
-        return replace(orders, master_address=address), replace(place, port=go.port)
+        place = replace(place, port=go.port, workers=go.workers, remote=remote)
+        return replace(orders, master_address=address), place
 
-    def _ready(self, number: int, orders: Orders, place: Workplace, addresses: Sequence[str], port: int) -> Ready:
+    def _ready(self, number: int, orders: Orders, place: Workplace, reached: Sequence[str], port: int) -> Ready:
         found = self.resumed()
-        label = label_of(found) if found else None
-        return Ready(orders.node, number, place.processes, tuple(addresses), port, found is not None, label)
+        return Ready(
+            orders.node,
+            number,
+            place.processes,
+            tuple(reached),
+            port,
+            found is not None,
+            label_of(found) if found else None,
+            tuple(mine()),
+            tuple(free_ports(place.processes)),
+            orders.snapshot,
+        )
 
-    def _decide(self, number: int, orders: Orders) -> Go:
+    def _agree(self, number: int, orders: Orders) -> GangStart:
         """By the first node, for all."""
+        if orders.node:
+            return GangStart(self._await(Go, "go", 0, number))
         readies = [self._await(Ready, "ready", node, number) for node in range(orders.nodes)]
-        go = agreed(readies, free_port(), last=number == MOST_ROUNDS)
+        go = agreed(readies, free_ports(1)[0], last=number == MOST_ROUNDS)
+        hosts: Hosts = {}
         if go.restore:
             what = f"from {go.label:g} or before" if go.label is not None else "from nothing"
             labels = ", ".join(f"{one.label:g}" if one.label is not None else "none" for one in readies)
             self.tell("gang-restore", f"the checkpoints of the nodes differ ({labels}): all resume {what}")
+        elif not go.trouble:
+            go, hosts = self._reach_all(go, readies, orders)
         self._say("go", go)
-        return go
+        return GangStart(go, hosts)
+
+    def _reach_all(self, go: Go, readies: Sequence[Ready], orders: Orders) -> tuple[Go, Hosts]:
+        """With the addresses under which the first node reaches the others, for frameworks whose ranks all listen."""
+        found = {one.node: reaching(one.own, one.port, orders, one=True) for one in readies[1:]}
+        if not all(found.values()):
+            deaf = [one for one in readies[1:] if not found[one.node]]
+            return (unreached(go.round, deaf) if orders.job.launcher is Launcher.MPI else go), {}
+        hosts = {one.node: (found[one.node][0], one.port) for one in readies[1:]}
+        secret = os.urandom(32).hex() if orders.job.launcher is Launcher.MPI else ""
+        return replace(go, workers=workers(readies, go.address, hosts), secret=secret), hosts
 
     def _reach(self, orders: Orders) -> list[str]:
         """The addresses under which the first node answers; none where it does not for long."""
@@ -93,6 +134,25 @@ class Meet:
         self.stopping.check()
 
 
+def workers(readies: Sequence[Ready], first: str, hosts: Hosts) -> tuple[str, ...]:
+    """Where each rank of the run may listen, by addresses that all nodes can use."""
+    found = []
+    for one in readies:
+        address = hosts[one.node][0] if one.node else first
+        if address == LOOPBACK != first:  # on the machine of the first node, but not of all
+            address = first
+        found += [f"{address}:{port}" for port in one.free]
+    return tuple(found)
+
+
+def unreached(number: int, deaf: Sequence[Ready]) -> Go:
+    names = "; ".join(f"node {one.node} at {', '.join(one.own)}" for one in deaf)
+    return Go(number, trouble=f"the first node of the gang cannot reach {names}", hint=_OPEN)
+
+
+_OPEN = "the nodes of a run need an open network between them: allow all TCP ports from one to another"
+
+
 def agreed(readies: Sequence[Ready], port: int, *, last: bool = False) -> Go:
     """The decision of the first node, from the messages of all. `last`: this is the last round."""
     number, peers = readies[0].round, readies[1:]
@@ -103,8 +163,11 @@ def agreed(readies: Sequence[Ready], port: int, *, last: bool = False) -> Go:
         return Go(
             number,
             trouble=f"node {names} cannot reach the first node of the gang at {tried}",
-            hint="the nodes of a run need an open network between them: allow all TCP ports from one to another",
+            hint=_OPEN,
         )
+    if len({one.code for one in readies}) > 1:
+        spelled = ", ".join(f"node {one.node}: {one.code[:12]}" for one in readies)
+        return Go(number, trouble=f"the nodes of the gang have different code ({spelled})", hint="submit the run again")
     counts = {one.processes for one in readies}
     if len(counts) > 1:
         spelled = ", ".join(f"node {one.node}: {one.processes}" for one in readies)

@@ -39,6 +39,7 @@ class NodeFolder:
         self.data = root / "data"  # link to the node's part of the cache, including mounts
         self.fuse = root / "fuse.json"  # when the machine must be released, for the tenant
         self.inside = root / "inside.json"  # mode 0600: where a shell on this machine finds the script
+        self.launch = root / "launch"  # mode 0700: what a launcher needs to start ranks, and their output
         self.terminal = root / "terminal"  # a socket: the terminal of a script that has one
         self.errand = root / "errand.json"  # whose orders these are, for cleaning up after a dead agent
         self.begun = root / "begun"  # the orders that were started on this disk, one per line
@@ -75,7 +76,15 @@ class NodeFolder:
         part.replace(self.errand)
 
     def clear(self) -> None:
-        for folder in (self.tree, self.spool, self.commands, self.environment, self.restoring, self.copies):
+        for folder in (
+            self.tree,
+            self.spool,
+            self.commands,
+            self.environment,
+            self.restoring,
+            self.copies,
+            self.launch,
+        ):
             remove_tree(folder)
         said = (self.metrics, self.notice, self.notice_saved, self.finished, self.stop)
         for file in (*said, self.packages, self.inside, self.terminal, self.errand):
@@ -116,7 +125,11 @@ class NodeMachine:
 
     def agent_command(self, verb: str) -> list[str]:
         """The command with which another process runs the agent's code."""
-        return [sys.executable, "-I", "-S", *_from(self.library), verb]
+        return agent_command(self.library, verb)
+
+
+def agent_command(library: Path, verb: str) -> list[str]:
+    return [sys.executable, "-I", "-S", *_from(library), verb]
 
 
 def _from(library: Path) -> list[str]:

@@ -131,7 +131,7 @@ def heads(roots: Iterable[int], launchers: Iterable[int]) -> list[int]:
     waiting, found = [alive[pid] for pid in roots if pid in alive], []
     while waiting:
         process = waiting.pop()
-        if process.name in _SHELLS or process.pid in launchers:
+        if process.name in _STARTERS or process.pid in launchers:
             waiting += [child for child in alive.values() if child.parent == process.pid]
         else:
             found.append(process.pid)
@@ -139,6 +139,7 @@ def heads(roots: Iterable[int], launchers: Iterable[int]) -> list[int]:
 
 
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
+_STARTERS = (*_SHELLS, "mpirun", "orterun", "orted", "prterun", "prted")
 
 
 def look(key: str) -> list[FamilyProcess]:

@@ -1,12 +1,11 @@
-"""Which processes a node starts for a job, and their environment. Pure: nothing is started here."""
+"""What a rank is told: its command line, its environment and its inputs. Nothing is started here."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from stoker.agent.attempt.endings import AttemptBroken
@@ -14,26 +13,41 @@ from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import MARK
 from stoker.model.job.checkpointpaths import DEFAULT, is_folder
 from stoker.model.job.commandline import with_notebooks, with_resume
-from stoker.model.job.job import NEWEST, Job, Launcher, substitute
+from stoker.model.job.job import NEWEST, Job, substitute
 from stoker.model.node.orders import Orders, Terminal
 
 # Which of the agent's own variables a rank inherits: these, and those with these prefixes and suffixes.
 _INHERITED = " PATH HOME USER LOGNAME SHELL LANG TZ TMPDIR TERM LD_LIBRARY_PATH REQUESTS_CA_BUNDLE CURL_CA_BUNDLE "
 _BEGINNINGS = ("LC_", "SSL_CERT_", "PIP_", "UV_", "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "DYLD_", "XDG_")
 _ENDINGS = ("_proxy", "_PROXY")
-_SHELL = "/bin/sh"
 _HOOK = "stoker/checkpoint/exact/startup"  # in the packed agent: what `exact: true` loads in the script's process
 
 
 @dataclass(frozen=True, slots=True)
 class RankCommand:
-    """One process to start. `launches`: it starts the ranks itself, and stops them when it is stopped."""
+    """One process to start: a rank, or a launcher that starts the ranks of this node itself."""
 
     rank: int
     argv: tuple[str, ...]
     env: Mapping[str, str]
-    launches: bool = False
+    ranks: tuple[int, ...] = ()  # that it launches, and stops when it is stopped; empty: it is a rank
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)  # that it needs, by name in `NodeFolder.launch`
+    line: int | None = None  # a file descriptor that it gets as number 3, and nobody else keeps
     terminal: Terminal | None = None
+
+    @property
+    def launches(self) -> bool:
+        return bool(self.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStart:
+    """How `mpirun` on the first node starts its daemons on the others."""
+
+    hosts: Mapping[int, tuple[str, int]] = field(default_factory=dict)  # on the first node: where the others listen
+    secret: str = field(default="", repr=False)  # which proves that a caller is of this attempt
+    command: str = ""  # on another node: what it was asked to run
+    line: int | None = None  # there: the connection, which ends with the command
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,35 +64,8 @@ class Workplace:
     processes: int  # ranks on this node
     port: int
     newest: str = ""  # what to resume from, in the working directory; empty: nothing was restored
-
-
-def commands(orders: Orders, place: Workplace) -> list[RankCommand]:
-    """The processes of this node, in the order of their ranks."""
-    shell = (_SHELL, "-c", command_line(orders, place.folder, place.newest))
-    env = environment(orders, place)
-    first = place.processes * orders.node
-    launcher = _LAUNCHERS.get(orders.job.launcher)
-    if launcher:
-        return [RankCommand(first, launcher(orders, place, shell), {**_MPI_AS_ROOT, **env}, launches=True)]
-    if place.processes * orders.nodes == 1:
-        # Scripts and frameworks treat any of these variables as a sign of distributed training, and would start it.
-        return [RankCommand(0, shell, env, terminal=orders.terminal)]
-    return [
-        RankCommand(first + local, shell, {**_rendezvous(orders, place, local), **env})  # the job's own variables win
-        for local in range(place.processes)
-    ]
-
-
-def _rendezvous(orders: Orders, place: Workplace, local: int) -> dict[str, str]:
-    return {
-        "RANK": str(place.processes * orders.node + local),
-        "WORLD_SIZE": str(place.processes * orders.nodes),
-        "LOCAL_RANK": str(local),
-        "LOCAL_WORLD_SIZE": str(place.processes),
-        "NODE_RANK": str(orders.node),
-        "MASTER_ADDR": orders.master_address,
-        "MASTER_PORT": str(place.port),
-    }
+    workers: tuple[str, ...] = ()  # `address:port` for each rank of the run, free when all were ready
+    remote: RemoteStart = RemoteStart()  # for `launcher: mpi` on several nodes
 
 
 def command_line(orders: Orders, folder: NodeFolder, newest: str = "") -> str:
@@ -158,35 +145,23 @@ def _checkpoints(orders: Orders) -> str:
     return next((one.rstrip("/") for one in orders.job.checkpoints if is_folder(one)), DEFAULT)
 
 
-def _torchrun(orders: Orders, place: Workplace, shell: tuple[str, ...]) -> tuple[str, ...]:
-    nodes = ("--nnodes", str(orders.nodes), "--node-rank", str(orders.node))
-    meeting = ("--master-addr", orders.master_address, "--master-port", str(place.port))
-    count = ("--nproc-per-node", str(place.processes))
-    return (place.python, "-m", "torch.distributed.run", *count, *nodes, *meeting, "--no-python", *shell)
+# The ports of the ranks on a single node. Several nodes agree on theirs when they meet.
 
 
-def _mpi(orders: Orders, place: Workplace, shell: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001  # as its sibling
-    return ("mpirun", "-np", str(place.processes), *shell)
+def free_ports(orders: Orders, processes: int) -> list[int]:
+    """The rendezvous port, and one for each rank; none of a single rank."""
+    if orders.nodes > 1 or processes == 1:
+        return [0]
+    import socket  # here, because it is slow to import and most runs have one rank
 
-
-# Open MPI refuses to run as root, which agents in containers and on new VMs are.
-_MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-_LAUNCHERS = {Launcher.TORCHRUN: _torchrun, Launcher.MPI: _mpi}
-
-
-# The rendezvous port of the ranks.
-
-
-def meeting_port(orders: Orders, processes: int) -> int:
-    """A free one on a single node. Several nodes cannot agree on one: theirs is derived from the attempt."""
-    if orders.nodes == 1 and processes > 1:
-        import socket  # here, because it is slow to import and most runs have one rank
-
-        with socket.socket() as probe:
+    probes = [socket.socket() for _ in range(processes + 1)]
+    try:
+        for probe in probes:
             probe.bind((orders.master_address, 0))
-            free: int = probe.getsockname()[1]
-            return free
-    return 20000 + zlib.crc32(f"{orders.run_id}/{orders.attempt}".encode()) % 12000
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
 
 
 # Links inputs to where a script expects them: in its working directory or next to it.

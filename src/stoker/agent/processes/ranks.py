@@ -17,6 +17,8 @@ from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes import family
 from stoker.agent.processes.launch import RankCommand
+from stoker.agent.processes.launchers import LOST
+from stoker.agent.processes.pipes import RankPipes, failures, write_files
 from stoker.model.run.report import RankEnd
 
 GRACE_S = 10.0  # usual time between SIGTERM and SIGKILL
@@ -37,7 +39,8 @@ class RankProcesses:
         self._key = key
         self._alive: dict[int, int] = {}  # rank by pid
         self._groups: list[int] = []
-        self._launchers: list[int] = []
+        self._launchers: dict[int, RankCommand] = {}  # by pid
+        self._pipes = RankPipes(folder.launch)
         self._spoolers: set[int] = set()
         self._asked_at = 0.0  # when the ranks were asked to stop; 0: not yet
         self._told: set[int] = set()  # pids of scripts that were sent SIGTERM
@@ -47,6 +50,7 @@ class RankProcesses:
         self.ends: dict[int, RankEnd] = {}
         self._helpers = helpers
         self.first_failed: int | None = None  # the rank whose failure stopped the others
+        self.unexplained = False  # a launcher failed, and none of its ranks here
 
     @property
     def asked_to_end(self) -> bool:
@@ -66,15 +70,30 @@ class RankProcesses:
             self._groups.append(pid)
             self._spoolers.add(spooler)
             if command.launches:
-                self._launchers.append(pid)
+                self._launchers[pid] = command
 
     def _start(self, command: RankCommand) -> tuple[int, int]:
         log = self._folder.log(command.rank)
+        if command.launches:
+            return self._start_launcher(command, log)
         if command.terminal:
             from stoker.agent.visits.terminal import start_on_terminal  # here, because few scripts have a terminal
 
             return start_on_terminal(command, log, self._folder.terminal, self._library)
         return start_with_spooler(command.argv, command.env, log)
+
+    def _start_launcher(self, command: RankCommand, log: Path) -> tuple[int, int]:
+        write_files(self._folder.launch, command.files)
+        try:
+            for rank, out in zip(command.ranks, self._pipes.make(command), strict=True):
+                self._spoolers.add(_spool(out, self._folder.log(rank)))
+            return start_with_spooler(command.argv, command.env, log, command.line)
+        except AttemptBroken:
+            self._pipes.close()
+            raise
+        finally:
+            if command.line is not None:
+                os.close(command.line)
 
     def watch(self, stopping: Stopping, each_time: Callable[[], None]) -> None:
         """Returns when every rank has ended: by itself, because another failed, or because of `stopping`."""
@@ -153,7 +172,19 @@ class RankProcesses:
             self.ends[rank] = RankEnd(rank, code if code >= 0 else None, -code if code < 0 else None)
             if code and self.first_failed is None and not self.asked_to_end:
                 self.first_failed = rank
+            if pid in self._launchers:
+                self._explain(self._launchers[pid])
         return bool(self._alive)
+
+    def _explain(self, launcher: RankCommand) -> None:
+        """Which of its ranks has failed, where they note that."""
+        self._pipes.close()
+        found = failures(self._folder.launch, launcher.ranks, LOST)
+        for rank, code in found:
+            self.ends[rank] = RankEnd(rank, code)
+        if found and not self.asked_to_end:
+            self.first_failed = found[0][0]
+        self.unexplained = self.first_failed == launcher.rank and not found
 
     def _end(self) -> None:
         now = time.monotonic()
@@ -175,8 +206,11 @@ class RankProcesses:
 _PIPE_BYTES = 1 << 20
 
 
-def start_with_spooler(argv: Sequence[str], env: Mapping[str, str], log: Path) -> tuple[int, int]:
-    """Starts a rank in the current directory; returns its pid and that of the `cat` between it and its log.
+def start_with_spooler(
+    argv: Sequence[str], env: Mapping[str, str], log: Path, line: int | None = None
+) -> tuple[int, int]:
+    """Starts a rank in the current directory; returns its pid and that of the `cat` between it and its log. It gets
+    `line` as its file 3.
 
     A rank must neither wait for the agent nor die with it, so the agent cannot read its output itself; and the rank
     must not hold the log itself, which `echo > /dev/stderr` in a script would truncate. `cat` exits after the last
@@ -186,13 +220,23 @@ def start_with_spooler(argv: Sequence[str], env: Mapping[str, str], log: Path) -
     if sys.platform == "linux":
         with suppress(PermissionError):  # the user has many pipes: the usual size will do
             fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        spooler = _spool(out, log)
+        return spawn(argv, env, (nothing, into, into) if line is None else (nothing, into, into, line)), spooler
+    finally:
+        for fd in (into, nothing):
+            os.close(fd)
+
+
+def _spool(out: int, log: Path) -> int:
+    """The pid of the `cat` from a pipe to a log. Closes its end of the pipe here."""
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
-        spooler = spawn(("cat",), {}, (out, file, nothing))
-        return spawn(argv, env, (nothing, into, into)), spooler
+        return spawn(("cat",), {}, (out, file, nothing))
     finally:
-        for fd in (out, into, file, nothing):
+        for fd in (out, file, nothing):
             os.close(fd)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from stoker.model.node.orders import Notice
@@ -21,9 +21,12 @@ class Ready:
     round: int  # one more each time that nodes restore another checkpoint
     processes: int
     addresses: Annotated[tuple[Address, ...], Most(100)] = ()  # of the first node; of a peer, those that reach it
-    port: Port = 0  # that the first node listens at, until all have tried to reach it
+    port: Port = 0  # that it listens at, until others have tried to reach it
     resumes: bool = False  # it has restored a checkpoint
     label: float | None = None  # of that, by which it belongs to those of other nodes; None: nothing tells
+    own: Annotated[tuple[Address, ...], Most(100)] = ()  # of this node
+    free: Annotated[tuple[Port, ...], Most(1024)] = ()  # a free port for each of its ranks
+    code: Annotated[str, Most(100)] = ""  # the snapshot that it has unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class Go:
     label: float | None = None  # none is restored that has a later one; None: none is at all
     trouble: Annotated[str, Most(4000)] = ""
     hint: Annotated[str, Most(4000)] = ""
+    workers: Annotated[tuple[Address, ...], Most(65_536)] = ()  # `address:port` for each rank; empty: not all are known
+    secret: Annotated[str, Most(100)] = field(default="", repr=False)  # which proves that a caller is of this attempt
 
 
 @dataclass(frozen=True, slots=True)

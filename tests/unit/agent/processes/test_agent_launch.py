@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from stoker.agent.machine.machine import NodeFolder
-from stoker.agent.processes.launch import Workplace, command_line, commands, environment
+from stoker.agent.processes.launch import RemoteStart, Workplace, command_line, environment
+from stoker.agent.processes.launchers import commands
 from stoker.checkpoint import surroundings
 from stoker.model.job.job import Job
 from stoker.model.node.orders import Orders
@@ -67,14 +69,55 @@ def test_torchrun_starts_the_ranks_itself() -> None:
     assert one.rank == 4
     assert one.argv[:5] == ("/venv/bin/python", "-m", "torch.distributed.run", "--nproc-per-node", "4")
     assert one.argv[5:9] == ("--nnodes", "2", "--node-rank", "1")
-    assert one.argv[-4:] == ("--no-python", "/bin/sh", "-c", "exec python train.py")
+    assert one.argv[-3:] == ("--no-python", "/bin/sh", "/node/launch/rank")
+    assert one.ranks == (4, 5, 6, 7)
+    assert one.files["rank"].endswith("exec /bin/sh -c 'exec python train.py'\n")
     assert "RANK" not in one.env
 
 
 def test_mpi_starts_the_ranks_itself() -> None:
     (one,) = commands(orders(launcher="mpi"), place(processes=4))
-    assert one.argv == ("mpirun", "-np", "4", "/bin/sh", "-c", "exec python train.py")
-    assert one.launches
+    assert one.argv[:5] == ("mpirun", "--hostfile", "/node/launch/hosts", "-np", "4")
+    assert one.files["hosts"] == "localhost slots=4\n"
+    assert one.ranks == (0, 1, 2, 3) and "remote" not in one.files
+
+
+def test_the_secret_of_the_remote_shell_is_in_a_file_and_on_no_command_line() -> None:
+    there = RemoteStart({1: ("10.0.0.5", 7000)}, "very secret")
+    (one,) = commands(orders(nodes=2, launcher="mpi"), replace(place(processes=2), remote=there))
+    assert one.files["hosts"] == "localhost slots=2\nstoker-node-1 slots=2\n"
+    assert json.loads(one.files["peers.json"])["hosts"] == {"stoker-node-1": ["10.0.0.5", 7000]}
+    told = [*one.argv, *one.env.values(), one.files["remote"], repr(one)]
+    assert not [text for text in told if "very secret" in text]
+
+
+def test_another_node_runs_what_mpirun_asks_for_and_tells_it_the_exit_code() -> None:
+    asked = RemoteStart(command="orted --here", line=7)
+    (one,) = commands(orders(nodes=2, node=1, launcher="mpi"), replace(place(processes=2), remote=asked))
+    assert one.argv == ("/bin/sh", "-c", "orted --here; code=$?; echo $code >&3; exit $code")
+    assert (one.line, one.ranks) == (7, (2, 3))
+
+
+def test_a_rank_of_mpi_gets_the_variables_of_plain_ranks_unless_the_job_sets_them() -> None:
+    (one,) = commands(orders(nodes=2, node=1, launcher="mpi", env={"MASTER_PORT": "9"}), place(processes=2))
+    lines = one.files["rank"].splitlines()
+    assert 'export RANK="$OMPI_COMM_WORLD_RANK"' in lines and "export NODE_RANK=1" in lines
+    assert not [line for line in lines if "MASTER_PORT" in line]
+
+
+def test_tensorflow_is_told_where_all_workers_are_and_which_one_this_is() -> None:
+    known = replace(place(processes=2), workers=("a:1", "a:2", "b:1", "b:2"))
+    told = [json.loads(one.env["TF_CONFIG"]) for one in commands(orders(nodes=2, node=1), known)]
+    assert [one["task"] for one in told] == [{"type": "worker", "index": 2}, {"type": "worker", "index": 3}]
+    assert told[0]["cluster"] == {"worker": ["a:1", "a:2", "b:1", "b:2"]}
+
+
+def test_torchrun_with_restarts_meets_by_its_elastic_rendezvous() -> None:
+    given = orders(nodes=2, node=1, launcher="torchrun", env={"PET_MAX_RESTARTS": "3"})
+    (one,) = commands(given, place(processes=2))
+    words = " ".join(one.argv)
+    assert "--rdzv-backend c10d" in words and f"--rdzv-endpoint 10.0.0.1:{place().port}" in words
+    assert "--node-rank" not in words
 
 
 def test_references_are_filled_in_and_quoted() -> None:
