@@ -95,8 +95,13 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# Each example is a project of its own, and pytest wants one `conftest.py` per folder: mypy reads modules of one name apart.
 types: frameworks
 	$(BIN)/mypy
+	$(BIN)/mypy examples/horses_or_humans/*.py
+	$(BIN)/mypy examples/ncf/*.py
+	for folder in tests/examples tests/integration tests/unit tests/unit/agent/attempt; do \
+	  $(BIN)/mypy $$folder/conftest.py || exit 1; done
 
 # With UPGRADE=--upgrade everything is renewed, else only what no longer fits. Frameworks have their versions in
 # pyproject.toml: which file of torch is installed depends on the machine, so it has no hash here.

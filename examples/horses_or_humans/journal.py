@@ -14,7 +14,7 @@ class Journal(keras.callbacks.Callback):
         self._path = path
         self._told = False
 
-    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         if self._told:
             return
         self._told = True
@@ -23,7 +23,7 @@ class Journal(keras.callbacks.Callback):
         else:
             self._write(f"Training has begun at: {_now()}")
 
-    def on_train_end(self, logs: dict | None = None) -> None:
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         if self._told:  # otherwise there was nothing left to do
             self._write(f"Training has ended at: {_now()}")
 

@@ -34,7 +34,7 @@ def newest() -> tuple[keras.Model | None, int]:
     return None, 0
 
 
-def end_epoch(epoch: int, logs: dict) -> None:
+def end_epoch(epoch: int, logs: dict[str, float]) -> None:
     print(json.dumps({"epoch": epoch + 1, **{name: float(value) for name, value in logs.items()}}), flush=True)
     for path in list(saved().values())[KEPT:]:
         path.unlink()

@@ -152,8 +152,8 @@ def _renumbered(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return known, numbers.astype(np.int32)
     present = np.zeros(highest + 1, bool)
     present[ids] = True
-    numbers = np.cumsum(present, dtype=np.int32) - 1
-    return np.flatnonzero(present).astype(np.int32), numbers[ids]
+    number_of = np.cumsum(present, dtype=np.int32) - 1
+    return np.flatnonzero(present).astype(np.int32), number_of[ids]
 
 
 def _newest(users: np.ndarray, times: np.ndarray, count: int) -> np.ndarray:
@@ -168,7 +168,8 @@ def _newest(users: np.ndarray, times: np.ndarray, count: int) -> np.ndarray:
     latest[present] = np.maximum.reduceat(times, at[present])
     rows = np.flatnonzero(times == np.repeat(latest, likes))
     rows = rows[np.append(True, np.diff(users[rows]) > 0)]
-    return rows[likes[users[rows]] >= 2]
+    newest: np.ndarray = rows[likes[users[rows]] >= 2]
+    return newest
 
 
 def _offsets(users: np.ndarray, count: int) -> np.ndarray:

@@ -1,5 +1,8 @@
 """ReLU and dropout in one, with masks of our own: drawn in a fraction of torch's time, and the same after a resume."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -22,14 +25,15 @@ class Dropout:
             return torch.relu(x)
         words = self._rng.integers(0, 1 << 64, -(-x.numel() // 8), dtype=np.uint64)
         kept = words.view(np.uint8)[: x.numel()].reshape(x.shape) >= self._below
-        return _DropRelu.apply(x, kept)
+        drop: Callable[[Tensor, np.ndarray], Tensor] = _DropRelu.apply
+        return drop(x, kept)
 
 
 class _DropRelu(torch.autograd.Function):
     """In place. What comes out is above zero where the gradient passes, so there is no mask to keep."""
 
     @staticmethod
-    def forward(ctx, x, kept):
+    def forward(ctx: Any, x: Tensor, kept: np.ndarray) -> Tensor:
         values = x.numpy()
         np.multiply(values, kept, out=values)  # torch's masks branch at each value: twenty times slower
         x.clamp_min_(0)
@@ -38,6 +42,6 @@ class _DropRelu(torch.autograd.Function):
         return x
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (out,) = ctx.saved_tensors
         return torch.ops.aten.threshold_backward(gradient, out, 0), None

@@ -3,11 +3,14 @@
 import argparse
 import csv
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from folder import appearing
 from problem import Problem, told
 from ratings import COLUMNS
+
+Numbers = TypeVar("Numbers", int, np.ndarray)  # one, or many at once
 
 NOUNS = {
     "Action": "Bullet Convoy Deadline Avalanche Getaway Strike Rampage Ambush",
@@ -32,7 +35,7 @@ LOVED, LIKED = 0.55, 0.30  # how often someone picks a film of their first and s
 FIRST_DAY, DAYS = 1_000_000_000, 6_000  # in unix seconds; MovieLens spans about as long
 
 
-def film_id(number: int) -> int:
+def film_id(number: Numbers) -> Numbers:
     """With gaps, as in MovieLens: an id is not a row."""
     return 3 * number + 1
 
@@ -132,7 +135,8 @@ def _lines(user: np.ndarray, film: np.ndarray, tenths: np.ndarray, time: np.ndar
         powers = 10 ** np.arange(len(str(int(values.max()))) - 1, -1, -1)
         cells += [(values[:, None] // powers % 10 + 48).astype(np.uint8), np.full((len(values), 1), ord(end), np.uint8)]
         kept += [(values[:, None] >= powers) | (powers == 1), np.ones((len(values), 1), bool)]
-    return np.hstack(cells)[np.hstack(kept)].tobytes()
+    text: np.ndarray = np.hstack(cells)[np.hstack(kept)]
+    return text.tobytes()
 
 
 if __name__ == "__main__":

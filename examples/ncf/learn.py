@@ -38,10 +38,11 @@ def learn(
         loss.backward()
         total += loss.detach()
         for sum_, row, index in zip(sums, rows, (some_users, some_users, some_films, some_films), strict=True):
+            assert row.grad is not None
             sum_.index_add_(0, index.flatten(), row.grad.flatten(0, -2))
     torch.autograd.backward(tables, sums)
     if seat.world > 1:
-        _add_up([parameter.grad for parameter in model.parameters()] + [total])
+        _add_up([one.grad for one in model.parameters() if one.grad is not None] + [total])
     return total.item()
 
 

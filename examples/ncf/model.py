@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,21 +36,25 @@ class NeuMF(nn.Module):
         self.last = nn.Linear(factors + layers[-1], 1)
         for table in (self.user_factors, self.film_factors, self.user_network, self.film_network):
             nn.init.normal_(table.weight, 0.0, 0.01)
-        for layer in (*self.layers, self.last):
+        for layer in (*self._linear(), self.last):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
+
+    def _linear(self) -> list[nn.Linear]:
+        return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
 
     def tables(self) -> Tables:
         """The first layer is a sum of a user's and a film's part, so each is computed once and not once per sample.
 
         That is exact: W·[u, f] = W₁·u + W₂·f. It is the largest layer, so this halves the work.
         """
-        for_user, for_film = self.layers[0].weight.chunk(2, dim=1)
+        first, *_ = self._linear()
+        for_user, for_film = first.weight.chunk(2, dim=1)
         return Tables(
             self.user_factors.weight,
             functional.linear(self.user_network.weight, for_user),
             self.film_factors.weight,
-            functional.linear(self.film_network.weight, for_film, self.layers[0].bias),
+            functional.linear(self.film_network.weight, for_film, first.bias),
         )
 
     def score(self, rows: Tables, activate: Callable[[Tensor], Tensor] = torch.relu, scale: float = 1.0) -> Tensor:
@@ -58,7 +62,7 @@ class NeuMF(nn.Module):
         what it drops, and is applied to the small weights rather than to the large activations."""
         films = rows.film_first.shape[1]
         x = activate(rows.film_first + rows.user_first[:, None]).flatten(0, 1)
-        for layer in self.layers[1:]:
+        for layer in self._linear()[1:]:
             x = activate(functional.linear(x, layer.weight * scale, layer.bias))
         products = (rows.film_factors * rows.user_factors[:, None]).flatten(0, 1)
         by_factors, by_network = self.last.weight.split([products.shape[1], x.shape[1]], dim=1)
@@ -71,10 +75,10 @@ class NeuMF(nn.Module):
 
 def _take(table: Tensor, which: Tensor) -> Tensor:
     """As `table[which]`, which takes ten times as long on a processor."""
-    return table.index_select(0, which.flatten()).unflatten(0, which.shape)
+    return table.index_select(0, which.flatten()).view(*which.shape, *table.shape[1:])
 
 
-def geometry(weights: dict[str, Tensor]) -> dict:
+def geometry(weights: dict[str, Tensor]) -> dict[str, Any]:
     """The arguments of `NeuMF` that these weights were made with."""
     layers = [name for name in weights if name.startswith("layers.") and name.endswith(".weight")]
     widths = [weights[name].shape for name in sorted(layers)]

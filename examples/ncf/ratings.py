@@ -124,7 +124,7 @@ class _Reader:
         first = data[start] - np.uint8(ZERO)
         second = data[np.minimum(start + 2, len(data) - 1)] - np.uint8(ZERO)
         usual = (length == 3) & (data[np.minimum(start + 1, len(data) - 1)] == POINT) & (second <= 9)
-        tenths = first * np.uint8(10) + np.where(usual, second, np.uint8(0))
+        tenths: np.ndarray = first * np.uint8(10) + np.where(usual, second, np.uint8(0))
         for row in np.flatnonzero((first > 9) | ~(usual | (length == 1))):
             try:
                 value = float(data[start[row] : end[row]].tobytes())

@@ -63,7 +63,8 @@ class _Known:
 
     def __call__(self, users: np.ndarray, films: np.ndarray) -> np.ndarray:
         slots = self._slots(users, films)
-        return (self._bits[slots >> np.uint64(3)] >> (slots & np.uint64(7)).astype(np.uint8) & 1).astype(bool)
+        known: np.ndarray = self._bits[slots >> np.uint64(3)] >> (slots & np.uint64(7)).astype(np.uint8) & 1
+        return known.astype(bool)
 
     def _slots(self, users: np.ndarray, films: np.ndarray) -> np.ndarray:
         pairs = users.astype(np.uint64) * self._count + films.astype(np.uint64)

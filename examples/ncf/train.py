@@ -169,7 +169,11 @@ def check_settings(state: Checkpoint, material: Material) -> None:
     for name, before in state.setdefault("settings", now).items():
         if now[name] != before:
             changed = "has changed" if name in ("data", "ratings") else f"was {before} and is {now[name]}"
-            raise Problem(state.restored, None, f"--{name} {changed}; to begin anew, move the checkpoints away")
+            raise Problem(
+                state.restored or "the checkpoint",
+                None,
+                f"--{name} {changed}; to begin anew, move the checkpoints away",
+            )
 
 
 def keep(champion: NeuMF, material: Material, state: Checkpoint, seat: Seat) -> None:

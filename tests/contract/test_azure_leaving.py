@@ -45,14 +45,14 @@ class Leaver(alone.TestAzureProvider):
 
     def __init__(self, cloud: TwinHandle, azurite: Azurite, folder: Path) -> None:
         self.cloud, self.azurite, self.container = cloud, azurite, azurite.new_container()
-        self.provider, self.folder = self.make(folder), folder
+        self.azure, self.folder = self.make(folder), folder
 
     def node(self, *, spot: bool) -> str:
         """The id of its machine, once it runs."""
         request = self.request(self.folder, "r-1")
         assert request.offer
-        self.provider.start(replace(request, offer=replace(request.offer, spot=spot)))
-        self.up(self.provider, "r-1")
+        self.azure.start(replace(request, offer=replace(request.offer, spot=spot)))
+        self.up(self.azure, "r-1")
         return self.vm("r-1")
 
     def told(self, vm: str) -> dict[str, str]:
@@ -68,14 +68,14 @@ class Leaver(alone.TestAzureProvider):
         """A policy of the organisation gives every VM an identity for monitoring, besides its own."""
         group, name = vm.split("/")[4], vm.rsplit("/", 1)[-1]
         other = f"{vm.split('/providers/')[0]}/providers/{IDENTITIES}/monitoring"
-        self.provider._cloud.put_by_id(other, "2023-01-31", {"location": "eastus"})
+        self.azure._cloud.put_by_id(other, "2023-01-31", {"location": "eastus"})
         found = self.cloud.cloud.find(vm)
         assert found
         has = found.body["identity"]
         kind = "SystemAssigned, UserAssigned" if "SystemAssigned" in has["type"] else "UserAssigned"
-        named = {one: {} for one in (*has.get("userAssignedIdentities", {}), other)}
+        named: dict[str, dict[str, Any]] = {one: {} for one in (*has.get("userAssignedIdentities", {}), other)}
         body = {"identity": {"type": kind, "userAssignedIdentities": named}}
-        self.provider._cloud._compute.virtual_machines.begin_update(group, name, body).result()
+        self.azure._cloud._compute.virtual_machines.begin_update(group, name, body).result()
 
     @contextmanager
     def metadata(self, vm: str) -> Iterator[str]:
@@ -123,7 +123,7 @@ def leaver(cloud: TwinHandle, azurite: Azurite, tmp_path: Path) -> Iterator[Leav
     made = Leaver(cloud, azurite, tmp_path)
     yield made
     cloud.order("calm")
-    cloud.wait(lambda _: not [made.provider.stop(one.key) for one in made.provider.look()], 60)
+    cloud.wait(lambda _: alone.all_stopped(made.azure), 60)
     cloud.wait(lambda now: not [one for one in now.resources.values() if one.kind != rights.DEFINITIONS], 60)
 
 
@@ -160,7 +160,7 @@ def test_whoever_deletes_the_group_of_a_node_forces_its_machines(leaver: Leaver)
     vm = leaver.node(spot=True)
     own = parse_qs(urlsplit(leaver.told(vm)["url"]).query)
     assert own["forceDeletionTypes"] == [FORCED]
-    leaver.provider.stop("r-1")
+    leaver.azure.stop("r-1")
     (deleted,) = leaver.deletions(vm)
     assert deleted["query"]["forceDeletionTypes"] == FORCED
     assert "Microsoft.Compute/virtualMachines" in FORCED.split(",")

@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -53,6 +54,14 @@ MAKERS = (
 )
 
 
+def all_stopped(provider: Provider) -> bool:
+    """Stops every node that is there; true once none is."""
+    keys = [one.key for one in provider.look()]
+    for key in keys:
+        provider.stop(key)
+    return not keys
+
+
 class TestAzureProvider(ProviderContract):
     @pytest.fixture(autouse=True)
     def _services(self, cloud: TwinHandle, azurite: Azurite, tmp_path: Path) -> Iterator[None]:
@@ -63,7 +72,7 @@ class TestAzureProvider(ProviderContract):
             self.make(tmp_path).stop(one.key)
         cloud.wait(lambda now: not [one for one in now.resources.values() if one.kind != rights.DEFINITIONS])
 
-    def make(self, folder: Path, server: str = "first", **more: object) -> AzureProvider:
+    def make(self, folder: Path, server: str = "first", **more: Any) -> AzureProvider:
         address = self.cloud.address
         (folder / "secret").write_text(address.client_secret)
         account = {
@@ -239,7 +248,7 @@ class TestAzureProvider(ProviderContract):
         assert sight.usd_per_hour == 0
         self.make(tmp_path).stop("r-1")
         self.cloud.order("calm")
-        self.cloud.wait(lambda _: not [provider.stop(one.key) for one in provider.look()])
+        self.cloud.wait(lambda _: all_stopped(provider))
         self.cloud.wait(lambda now: not now.all(power.SETS) and not now.restores)
         assert not self.cloud.cloud.instances
 

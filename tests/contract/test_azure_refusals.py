@@ -16,7 +16,7 @@ import pytest
 
 from services import Azurite
 from stoker.errors import JobInvalid, Locked, LoginFailed, NameTaken, NoCapacity, NotAllowed, NotSetUp, QuotaReached
-from stoker.model.job.job import Job
+from stoker.model.job.job import Job, Spot
 from stoker.model.node.node import Need, NodeRequest, NodeState, Offer
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
@@ -247,7 +247,7 @@ def test_a_region_without_the_size_names_those_that_have_it_and_a_size_that_is_n
 
 
 def test_a_confidential_size_is_refused_before_anything_is_asked_of_azure(team: Team) -> None:
-    job = Job(name="ants", run="true", on="azure", size="Standard_DC2as_v5", spot=True)
+    job = Job(name="ants", run="true", on="azure", size="Standard_DC2as_v5", spot=Spot())
     with pytest.raises(JobInvalid, match="a size that is not confidential"):
         admit(job, {"azure": team.provider()})
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,10 @@ def people(cloud: TwinHandle) -> dict[str, Any]:
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me"
 
 
+def _all_stopped(provider: AzureProvider, _now: object) -> bool:
+    return alone.all_stopped(provider)
+
+
 class TestSharedGroup(alone.TestAzureProvider):
     @pytest.fixture(autouse=True)
     def _services(self, cloud: TwinHandle, azurite: Azurite, tmp_path: Path, people: dict[str, Any]) -> Iterator[None]:
@@ -62,10 +67,10 @@ class TestSharedGroup(alone.TestAzureProvider):
         yield
         for name in ("anna", "bob"):
             provider = self.make(tmp_path, person=name)
-            cloud.wait(lambda _, provider=provider: not [provider.stop(one.key) for one in provider.look()])
+            cloud.wait(partial(_all_stopped, provider))
         cloud.wait(lambda now: set(now.resources) <= before)
 
-    def make(self, folder: Path, server: str = "first", person: str = "anna", **more: object) -> AzureProvider:
+    def make(self, folder: Path, server: str = "first", *, person: str = "anna", **more: Any) -> AzureProvider:
         home = folder / person
         home.mkdir(exist_ok=True)
         (home / "secret").write_text(SECRET)
@@ -91,7 +96,7 @@ class TestSharedGroup(alone.TestAzureProvider):
         assert [one.split("/")[0] for one in sight.resources] == [*made, "virtualMachineScaleSets", "virtualMachines"]
         assert sight.usd_per_hour > 0
 
-    test_a_login_that_may_not_define_roles_makes_nodes_that_switch_themselves_off_and_no_more = None  # they have one
+    test_a_login_that_may_not_define_roles_makes_nodes_that_switch_themselves_off_and_no_more = None  # type: ignore[assignment]  # theirs may
 
     def test_what_was_only_begun_is_finished_when_it_is_asked_for_again(self, tmp_path: Path) -> None:
         """There is one request, and so nothing in between."""
@@ -125,7 +130,7 @@ class TestSharedGroup(alone.TestAzureProvider):
         before = set(self.cloud.cloud.resources)
         provider.start(self.request(tmp_path, "r-1"))
         provider.stop("r-1")
-        self.cloud.wait(lambda _: not [provider.stop(one.key) for one in provider.look()])
+        self.cloud.wait(lambda _: alone.all_stopped(provider))
         self.cloud.wait(lambda now: set(now.resources) == before)
 
     def test_what_a_failed_allocation_leaves_is_removed(self, tmp_path: Path) -> None:
@@ -134,7 +139,7 @@ class TestSharedGroup(alone.TestAzureProvider):
         self.cloud.order("fault", kind="allocation")
         provider.start(self.request(tmp_path, "r-1"))
         self.cloud.wait(lambda _: self._seen(provider, "r-1").trouble == "no-capacity")
-        self.cloud.wait(lambda _: not [provider.stop(one.key) for one in provider.look()])
+        self.cloud.wait(lambda _: alone.all_stopped(provider))
         self.cloud.wait(lambda now: set(now.resources) == before)
 
     def test_an_address_without_its_machine_is_removed_after_the_interface_that_holds_it(self, tmp_path: Path) -> None:
@@ -148,7 +153,7 @@ class TestSharedGroup(alone.TestAzureProvider):
         self.cloud.wait(lambda _: self._seen(provider, "r-1").trouble)
         left = [one.split("/")[0] for one in self._seen(provider, "r-1").resources]
         assert left == ["networkInterfaces", "publicIPAddresses"]
-        self.cloud.wait(lambda _: not [provider.stop(one.key) for one in provider.look()])
+        self.cloud.wait(lambda _: alone.all_stopped(provider))
         self.cloud.wait(lambda now: set(now.resources) == before)
 
     def test_practitioners_see_and_reach_their_own_nodes_alone(self, tmp_path: Path) -> None:
@@ -207,16 +212,15 @@ class TestSharedGroup(alone.TestAzureProvider):
             provider.start(self.request(tmp_path, "r-2"))
 
     def test_the_port_for_ssh_is_open_to_whom_it_says_and_shut_when_that_changes(self, tmp_path: Path) -> None:
-        key = {"ssh_key": KEY}
+        key: dict[str, Any] = {"ssh_key": KEY}
         with pytest.raises(NotSetUp, match="does not say to which addresses"):
             self.make(tmp_path, open_ssh=True, **key).start(self.request(tmp_path, "r-1"))
-        for number, (settings, sources) in enumerate(
-            [
-                ({"open_ssh": True, "ssh_from": "203.0.113.7"}, ["203.0.113.7"]),
-                ({"open_ssh": True, "ssh_from": ["198.51.100.0/24"]}, ["198.51.100.0/24"]),
-                ({}, []),
-            ]
-        ):
+        cases: list[tuple[dict[str, Any], list[str]]] = [
+            ({"open_ssh": True, "ssh_from": "203.0.113.7"}, ["203.0.113.7"]),
+            ({"open_ssh": True, "ssh_from": ["198.51.100.0/24"]}, ["198.51.100.0/24"]),
+            ({}, []),
+        ]
+        for number, (settings, sources) in enumerate(cases):
             self.make(tmp_path, **key, **settings).start(self.request(tmp_path, f"r-{number}"))
             assert allowed(self.cloud.cloud) == sources
 

@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parents[2] / "examples" / "first_run"
 
 
 def test_the_script_learns_to_tell_two_moons_apart(tmp_path: Path) -> None:
-    command = [sys.executable, FOLDER / "train.py", "--epochs", "12", "--output_dir", tmp_path / "outputs"]
+    command = [sys.executable, str(FOLDER / "train.py"), "--epochs", "12", "--output_dir", str(tmp_path / "outputs")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert [one["epoch"] for one in told] == list(range(1, 13))

@@ -26,12 +26,13 @@ HORSES = Project("horses_or_humans")
 download, draw, images = HORSES.modules("download", "draw", "images")
 Problem = images.Problem
 QUICK = ("--data", "drawn:24", "--image_size", "32", "--batch_size", "12")  # it learns nothing, soon
-ENV = {"KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"}
+ENV: dict[str, Any] = {"KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return draw.draw(tmp_path_factory.mktemp("drawn"), "drawn:12")
+    folder: Path = draw.draw(tmp_path_factory.mktemp("drawn"), "drawn:12")
+    return folder
 
 
 def copied(drawn: Path, to: Path) -> Path:

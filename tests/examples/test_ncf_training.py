@@ -61,7 +61,8 @@ def my_taste() -> list[tuple[str, float]]:
 
 
 def weights_of(file: Path) -> dict[str, torch.Tensor]:
-    return result.Result.load(file).weights
+    weights: dict[str, torch.Tensor] = result.Result.load(file).weights
+    return weights
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -103,7 +104,7 @@ def test_gradients_are_those_of_the_plain_model() -> None:
         assert x.shape[1] == width
     logits = made.last(torch.cat([made.user_factors(users) * made.film_factors(films), x], dim=1)).squeeze(1)
     expected = functional.binary_cross_entropy_with_logits(logits, torch.tensor([1.0, 0, 0, 0, 0]).repeat(50).double())
-    expected.backward()
+    torch.autograd.backward(expected)
     assert loss == pytest.approx(expected.item())
     for name, parameter in made.named_parameters():
         assert torch.allclose(found[name], parameter.grad, atol=1e-9), name

@@ -12,13 +12,13 @@ from stoker.client.script.starter import propose
 from stoker.client.submit import jobfile
 
 
-def test_every_folder_of_scripts_is_tried():
+def test_every_folder_of_scripts_is_tried() -> None:
     assert {path.name for path in SCRIPTS.iterdir() if path.is_dir()} == SHAPES.keys()
     assert len([name for name, shape in SHAPES.items() if shape.story.lost]) >= 30
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_init_finds_the_script_what_it_keeps_and_how_it_resumes(name: str, tmp_path: Path):
+def test_init_finds_the_script_what_it_keeps_and_how_it_resumes(name: str, tmp_path: Path) -> None:
     shape = SHAPES[name]
     shutil.copytree(SCRIPTS / name, tmp_path / name)
     place = tmp_path / name / shape.folder

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,10 +91,10 @@ def test_a_script_as_it_is_survives_two_evictions_and_brings_its_model_back(
     shape = SHAPES[name]
     run, place = submitted(name, shape, tmp_path, settings)
     for attempt in (1, 2):
-        wait(lambda attempt=attempt: len(done(run, attempt, shape)) >= 3, f"three units of attempt {attempt}", run)
+        wait(partial(_has_done, run, attempt, shape, 3), f"three units of attempt {attempt}", run)
         wait(lambda: _is_safe(run), "a commit", run)
         run.evict(notice_s=2.0)
-        wait(lambda attempt=attempt: done(run, attempt + 1, shape), f"attempt {attempt + 1}", run)
+        wait(partial(_has_done, run, attempt + 1, shape, 1), f"attempt {attempt + 1}", run)
     (tmp_path / PACE.name / "enough").touch()
     wait(lambda: not run.refresh().facts.open, "the end")
     assert [one.state for one in run.facts.attempts] == ["evicted", "evicted", "ended"]
@@ -111,6 +112,10 @@ def test_a_script_that_saves_only_at_its_end_runs_as_it_is(name: str, tmp_path: 
     (tmp_path / PACE.name / "enough").touch()
     wait(lambda: not run.refresh().facts.open, "the end")
     check_results(run, place, SHAPES[name])
+
+
+def _has_done(run: RunHandle, attempt: int, shape: Shape, units: int) -> bool:
+    return len(done(run, attempt, shape)) >= units
 
 
 def _is_safe(run: RunHandle) -> bool:

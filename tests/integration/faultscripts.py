@@ -18,7 +18,7 @@ from stoker.client.api.client import Client
 from stoker.client.api.leftovers import Nodes
 from stoker.client.settings import from_environment
 from stoker.errors import StokerError
-from stoker.model.job.job import Job
+from stoker.model.job.job import Job, Spot
 from stoker.model.run.run import Run, RunState
 
 STEPS, STEP_S = 30, 0.05
@@ -133,7 +133,7 @@ class Stage:
         self._shell.write(f"{script.name}/train.py", text)
         rests = " ".join(str(one.step) for one in script.mishaps)
         env = {"STEPS": str(STEPS), "STEP_S": str(STEP_S), "REST_AT": rests, "REST_S": str(REST_S)}
-        job = Job(name="faults", run="python3 train.py", on="azure", spot=True, env=env)
+        job = Job(name="faults", run="python3 train.py", on="azure", spot=Spot(), env=env)
         self._connected().submit(job, folder, name=script.name)
 
     def _look(self, name: str) -> None:

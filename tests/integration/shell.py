@@ -39,6 +39,13 @@ class Shell:
         command = [str(Path(sys.executable).with_name("stoker")), *args]
         return subprocess.Popen(command, cwd=self.folder, env=self.environ, **(pipes | options))
 
+    def raw(self, *args: str) -> bytes:
+        """What the command prints, byte for byte."""
+        with self.start(*args, text=False) as process:
+            out: str | bytes = process.communicate(timeout=PATIENCE_S)[0]
+        assert isinstance(out, bytes)
+        return out
+
     def stoker(
         self, *args: str, code: int | None = 0, patience_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
@@ -55,7 +62,8 @@ class Shell:
 
     def facts(self, run: str) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads(self.stoker("show", run, "--json").stdout)
-        return facts.get("run", facts)
+        found: dict[str, Any] = facts.get("run", facts)
+        return found
 
     def wait_for(self, done: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
         deadline = time.monotonic() + patience_s

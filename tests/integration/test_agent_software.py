@@ -8,6 +8,7 @@ import sys
 import zipfile
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agentnode import Node
@@ -27,7 +28,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pack(tmp_path_factory.mktemp("agents"))
 
 
-def carried_out(node: Node, run: str, files: dict[str, str], software: Software, **job: object) -> Report:
+def carried_out(node: Node, run: str, files: dict[str, str], software: Software, **job: Any) -> Report:
     node.order(run, files, software=software, python="", **job)
     return node.finish(node.start(*UV))
 

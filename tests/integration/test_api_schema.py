@@ -83,7 +83,7 @@ def trials(api: Any, server: Shell, examples: int, *, repeatable: bool) -> list[
 def _try(operation: Any, mode: GenerationMode, url: str, session: requests.Session, how: settings) -> None:
     @settings(how, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
     @given(operation.as_strategy(generation_mode=mode))
-    def one(case: Case) -> None:
+    def one(case: Case[Any]) -> None:
         _put_names(case)
         response = case.call(base_url=url, session=session, timeout=60)
         case.validate_response(response, checks=list(CHECKS))
@@ -91,7 +91,7 @@ def _try(operation: Any, mode: GenerationMode, url: str, session: requests.Sessi
     one()
 
 
-def _put_names(case: Case) -> None:
+def _put_names(case: Case[Any]) -> None:
     """Half of the cases are about something that exists. Nothing waits, and nothing leaves this computer."""
     for name, known in KNOWN.items():
         if name in (case.path_parameters or {}):

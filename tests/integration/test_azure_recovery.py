@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from azuretwin import (
@@ -73,7 +74,7 @@ def test_evicted_without_a_server_azure_restores_the_machine_and_the_run_ends_by
     for notice_s in (5, 0):
         before = shell.wait_for(cloud.running, "a machine that runs", 60)
         cloud.ask("evict", vm=before[0], notice_s=notice_s)
-        shell.wait_for(lambda before=before: set(cloud.running()) - set(before), "another machine in its place", 90)
+        shell.wait_for(partial(_another, cloud, before), "another machine in its place", 90)
     shell.wait_for(cloud.empty, "the run to end and its machine to remove itself", 180)
     written = {one["method"] for one in cloud.ask("requests")[asked:] if one["method"] != "GET"}
     assert written == {"DELETE"}, "Azure made the machines: none of them asked for one"
@@ -127,3 +128,7 @@ def test_after_a_restart_the_run_resumes_on_the_same_machine(user: tuple[Shell, 
     assert (after["name"], after["boots"]) == (before["name"], 2)
     assert served(right_end(shell, cloud, "restart", SHORT)) == ["evicted", "ended"]
     assert "ready" in timeline(shell, "restart")
+
+
+def _another(cloud: Cloud, before: list[str]) -> bool:
+    return bool(set(cloud.running()) - set(before))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -77,7 +77,7 @@ def admin(shared: TwinHandle, request: pytest.FixtureRequest) -> Iterator[Admin]
     shared.forget()
 
 
-FULL = {
+FULL: dict[str, Any] = {
     "region": ("westeurope",),
     "budget": "$200",
     "mail": ("admin@example.org",),
@@ -188,7 +188,7 @@ def test_a_practitioner_has_rights_in_a_group_of_their_own_and_nowhere_else(admi
     address = {"location": "westeurope", "properties": {}}
     hers.put(wanted(f"{own}/providers/Microsoft.Network/publicIPAddresses/a", address))
     locks = f"{scope}/resourceGroups/stoker_vision/providers/Microsoft.Authorization/locks/stoker"
-    acts = {
+    acts: dict[str, Callable[[], object]] = {
         "publicIPAddresses/write": lambda: hers.put(
             wanted(f"{theirs}/providers/Microsoft.Network/publicIPAddresses/a", address)
         ),

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ def script(project: Path) -> Callable[[str], Path]:
     return script
 
 
-def job(run: str = "python train.py", name: str = "ants", **more: object) -> Job:
+def job(run: str = "python train.py", name: str = "ants", **more: Any) -> Job:
     return Job(name=name, run=run, **more)
 
 
@@ -77,7 +78,7 @@ def text(pieces: Iterator[bytes]) -> bytes:
     return b"".join(pieces)
 
 
-def test_a_run_is_submitted_followed_and_downloaded(client: Client, project: Path):
+def test_a_run_is_submitted_followed_and_downloaded(client: Client, project: Path) -> None:
     run = client.submit(job("python train.py 4"), project)
     assert text(run.logs(follow=True)) == b"step 0\nstep 1\nstep 2\nstep 3\n"
     run.wait(check=True)
@@ -91,7 +92,7 @@ def test_a_run_is_submitted_followed_and_downloaded(client: Client, project: Pat
     assert "succeeded" in run._repr_html_()
 
 
-def test_fetching_twice_brings_the_same_files_to_the_same_place(client: Client, project: Path, tmp_path: Path):
+def test_fetching_twice_brings_the_same_files_to_the_same_place(client: Client, project: Path, tmp_path: Path) -> None:
     run = client.submit(job(), project).wait(check=True)
     first = run.fetch(tmp_path / "here")
     assert first == tmp_path / "here" / run.name
@@ -100,7 +101,7 @@ def test_fetching_twice_brings_the_same_files_to_the_same_place(client: Client, 
     assert (first / "model.txt").read_text() == "weights " * 3
 
 
-def test_a_failed_run_raises_and_lands_apart(client: Client, script: Callable[[str], Path], tmp_path: Path):
+def test_a_failed_run_raises_and_lands_apart(client: Client, script: Callable[[str], Path], tmp_path: Path) -> None:
     folder = script(
         "import os\nos.makedirs('outputs', exist_ok=True)\nopen('outputs/a', 'w').write('half')\nraise SystemExit(3)"
     )
@@ -112,7 +113,7 @@ def test_a_failed_run_raises_and_lands_apart(client: Client, script: Callable[[s
     assert run.fetch(tmp_path).name == f"{run.name}-failed"
 
 
-def test_waiting_can_be_limited(client: Client, script: Callable[[str], Path]):
+def test_waiting_can_be_limited(client: Client, script: Callable[[str], Path]) -> None:
     run = client.submit(job(), script("import time; time.sleep(60)"))
     assert not run.wait(0.3).state.ended
     with pytest.raises(TimeoutError):
@@ -123,7 +124,9 @@ def test_waiting_can_be_limited(client: Client, script: Callable[[str], Path]):
         run.cancel()
 
 
-def test_a_plan_changes_nothing_and_says_what_a_submission_would_do(client: Client, project: Path, tmp_path: Path):
+def test_a_plan_changes_nothing_and_says_what_a_submission_would_do(
+    client: Client, project: Path, tmp_path: Path
+) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "a.png").write_bytes(b"12345")
     (project / "outputs").mkdir()
@@ -159,8 +162,8 @@ def test_a_plan_changes_nothing_and_says_what_a_submission_would_do(client: Clie
 )
 @pytest.mark.parametrize("verb", ["plan", "submit"])
 def test_what_cannot_be_is_refused_before_anything_happens(
-    client: Client, project: Path, verb: str, more: dict[str, object], field: str
-):
+    client: Client, project: Path, verb: str, more: dict[str, Any], field: str
+) -> None:
     before = len(client.runs())
     with pytest.raises(JobInvalid) as caught:
         getattr(client, verb)(job(**more), project)
@@ -170,7 +173,7 @@ def test_what_cannot_be_is_refused_before_anything_happens(
 
 def test_data_that_the_command_names_is_not_uploaded_and_appears_where_it_was(
     client: Client, script: Callable[[str], Path]
-):
+) -> None:
     folder = script("import os, sys; print(sorted(os.listdir('.')), os.listdir(sys.argv[1]))")
     for name in ("told", "silent", "outputs", "checkpoints"):
         (folder / name).mkdir()
@@ -181,14 +184,16 @@ def test_data_that_the_command_names_is_not_uploaded_and_appears_where_it_was(
     assert b"'silent', 'told', 'train.py'] ['x']" in text(run.logs())
 
 
-def test_a_requirements_file_that_is_ignored_would_not_arrive(client: Client, project: Path):
+def test_a_requirements_file_that_is_ignored_would_not_arrive(client: Client, project: Path) -> None:
     (project / "requirements.txt").touch()
     (project / ".gitignore").write_text("*.txt\n")
     with pytest.raises(JobInvalid, match="ignore file"):
         client.plan(job(environment="requirements.txt"), project)
 
 
-def test_secrets_come_from_the_environment_and_go_nowhere_else(home: ClientSettings, script: Callable[[str], Path]):
+def test_secrets_come_from_the_environment_and_go_nowhere_else(
+    home: ClientSettings, script: Callable[[str], Path]
+) -> None:
     folder = script("import os; print(len(os.environ['API_TOKEN']))")
     described = job(secrets=["API_TOKEN"])
     with pytest.raises(BadInput, match="API_TOKEN"):
@@ -204,7 +209,7 @@ def test_secrets_come_from_the_environment_and_go_nowhere_else(home: ClientSetti
     assert held == []
 
 
-def test_a_rerun_takes_the_old_code_whatever_the_folder_says_now(client: Client, script: Callable[[str], Path]):
+def test_a_rerun_takes_the_old_code_whatever_the_folder_says_now(client: Client, script: Callable[[str], Path]) -> None:
     folder = script("print('old')")
     first = client.submit(job(name="again"), folder).wait(check=True)
     script("print('new')")
@@ -214,7 +219,7 @@ def test_a_rerun_takes_the_old_code_whatever_the_folder_says_now(client: Client,
     assert client.compare(first.name, second.name).same
 
 
-def test_two_runs_are_compared(client: Client, project: Path):
+def test_two_runs_are_compared(client: Client, project: Path) -> None:
     first = client.submit(job("python train.py --steps 1", name="diff"), project)
     (project / "train.py").write_text(TRAIN + "# more\n")
     second = client.submit(job("python train.py --steps 2", name="diff", retries=1), project)
@@ -225,7 +230,7 @@ def test_two_runs_are_compared(client: Client, project: Path):
     assert found.packages == found.data == found.python == ()
 
 
-def test_runs_are_found_by_name_experiment_or_as_the_last(client: Client, project: Path):
+def test_runs_are_found_by_name_experiment_or_as_the_last(client: Client, project: Path) -> None:
     first = client.submit(job(name="finder"), project)
     second = client.submit(job(name="finder"), project, name="special")
     assert client.run("finder").name == client.run("last").name == second.name == "special"
@@ -237,7 +242,7 @@ def test_runs_are_found_by_name_experiment_or_as_the_last(client: Client, projec
     assert "`special`" in caught.value.hint
 
 
-def test_a_removed_run_is_gone(client: Client, project: Path):
+def test_a_removed_run_is_gone(client: Client, project: Path) -> None:
     run = client.submit(job(name="gone"), project)
     with pytest.raises(Conflict):
         client.remove(run.name)
@@ -247,7 +252,7 @@ def test_a_removed_run_is_gone(client: Client, project: Path):
         run.refresh()
 
 
-def test_a_log_that_is_not_there_is_not_found(client: Client, project: Path):
+def test_a_log_that_is_not_there_is_not_found(client: Client, project: Path) -> None:
     run = client.submit(job(), project).wait()
     with pytest.raises(NotFound, match="attempt 7"):
         text(run.logs(attempt=7))
@@ -257,7 +262,7 @@ def test_a_log_that_is_not_there_is_not_found(client: Client, project: Path):
         text(run.logs(attempt=7, follow=True))
 
 
-def test_following_continues_through_later_attempts(client: Client, script: Callable[[str], Path]):
+def test_following_continues_through_later_attempts(client: Client, script: Callable[[str], Path]) -> None:
     folder = script("import os; n = os.environ['STOKER_ATTEMPT']; print('attempt', n); raise SystemExit(int(n) < 3)")
     run = client.submit(job(retries=2), folder)
     assert text(run.logs(follow=True)) == b"attempt 1\nattempt 2\nattempt 3\n"
@@ -266,7 +271,7 @@ def test_following_continues_through_later_attempts(client: Client, script: Call
     assert run.wait().state is RunState.SUCCEEDED
 
 
-def test_what_a_script_reports_can_be_read_as_a_table(client: Client, script: Callable[[str], Path]):
+def test_what_a_script_reports_can_be_read_as_a_table(client: Client, script: Callable[[str], Path]) -> None:
     folder = script("import stoker\nfor step in range(5): stoker.log(step=step, loss=1 / (step + 1))")
     run = client.submit(job(), folder).wait(check=True)
     metrics = run.metrics()
@@ -276,7 +281,7 @@ def test_what_a_script_reports_can_be_read_as_a_table(client: Client, script: Ca
     assert len(metrics.frame()) == 5
 
 
-def test_a_large_tree_is_sent_once(client: Client, project: Path):
+def test_a_large_tree_is_sent_once(client: Client, project: Path) -> None:
     for number in range(30):
         (project / f"data{number}.bin").write_bytes(os.urandom(200_000))
     sent: list[tuple[int, int]] = []
@@ -309,11 +314,11 @@ def pids_seen_by(count: int, settings: ClientSettings) -> set[int]:
     return {int(out) for out, _ in answers}
 
 
-def test_ten_first_commands_start_one_server(own_home: ClientSettings):
+def test_ten_first_commands_start_one_server(own_home: ClientSettings) -> None:
     assert len(pids_seen_by(10, own_home)) == 1
 
 
-def test_several_commands_of_a_newer_version_replace_the_server_once(own_home: ClientSettings):
+def test_several_commands_of_a_newer_version_replace_the_server_once(own_home: ClientSettings) -> None:
     Client.connect(own_home)
     before = make_older(own_home)
     after = pids_seen_by(5, own_home)
@@ -330,7 +335,7 @@ def make_older(settings: ClientSettings) -> int:
     return int(status["pid"])
 
 
-def test_stopping_is_complete_and_may_be_repeated(own_home: ClientSettings):
+def test_stopping_is_complete_and_may_be_repeated(own_home: ClientSettings) -> None:
     Client.connect(own_home)
     status = launch.status(own_home)
     assert status and status["home"] == str(own_home.home.root)
@@ -341,7 +346,7 @@ def test_stopping_is_complete_and_may_be_repeated(own_home: ClientSettings):
         Client.connect(own_home, start=False).runs()
 
 
-def test_a_dead_servers_address_is_not_trusted(own_home: ClientSettings, project: Path):
+def test_a_dead_servers_address_is_not_trusted(own_home: ClientSettings, project: Path) -> None:
     client = Client.connect(own_home)
     status = launch.status(own_home)
     assert status
@@ -353,7 +358,7 @@ def test_a_dead_servers_address_is_not_trusted(own_home: ClientSettings, project
     assert after and after["pid"] != status["pid"]
 
 
-def test_an_older_server_is_replaced_and_runs_continue(own_home: ClientSettings, script: Callable[[str], Path]):
+def test_an_older_server_is_replaced_and_runs_continue(own_home: ClientSettings, script: Callable[[str], Path]) -> None:
     client = Client.connect(own_home)
     run = client.submit(job(), script("import time\nfor i in range(20): print(i, flush=True); time.sleep(0.1)"))
     next(run.logs(follow=True))
@@ -364,14 +369,14 @@ def test_an_older_server_is_replaced_and_runs_continue(own_home: ClientSettings,
     assert run.wait(check=True).facts.attempts[-1].number == 1
 
 
-def test_a_server_that_cannot_start_says_why(own_home: ClientSettings):
+def test_a_server_that_cannot_start_says_why(own_home: ClientSettings) -> None:
     own_home.home.root.mkdir()
     with pytest.raises(ServerUnavailable, match="STOKER_PORT is `x`"):
         Client.connect(replace(own_home, environ={**own_home.environ, "STOKER_PORT": "x"}))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="folders there are closed in other ways")
-def test_a_home_that_cannot_be_used_says_so(tmp_path: Path):
+def test_a_home_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(HomeUnusable, match="cannot be used") as caught:
         Client.connect(from_environment({**os.environ, "STOKER_HOME": str(tmp_path / "file" / "home")}))
@@ -380,7 +385,7 @@ def test_a_home_that_cannot_be_used_says_so(tmp_path: Path):
 
 def test_a_tail_survives_restarts_without_losing_or_repeating_a_byte(
     own_home: ClientSettings, script: Callable[[str], Path]
-):
+) -> None:
     lines = 3000
     folder = script(f"import time\nfor i in range({lines}):\n    print(f'line {{i}}', flush=True); time.sleep(0.002)")
     client = Client.connect(own_home)

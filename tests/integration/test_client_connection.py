@@ -106,8 +106,11 @@ def chunked(*pieces: bytes, end: bytes = b"0\r\n\r\n", head: bytes = b"") -> byt
     return start + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + end
 
 
+Serve = Callable[..., Scripted]
+
+
 @pytest.fixture
-def serve() -> Iterator[Callable[..., Scripted]]:
+def serve() -> Iterator[Serve]:
     servers: list[Scripted] = []
 
     def serve(*answers: bytes | None, token: str = "") -> Scripted:
@@ -128,7 +131,7 @@ def nowhere() -> str:
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def test_answers_are_plain_json_and_the_socket_is_kept(serve):
+def test_answers_are_plain_json_and_the_socket_is_kept(serve: Serve) -> None:
     server = serve(sized({"a": 1}), sized([2]), token="t0ken")
     connection = Connection(ServerAddress(server.url, "t0ken"))
     assert connection.get("/v1/x") == {"a": 1}
@@ -139,19 +142,19 @@ def test_answers_are_plain_json_and_the_socket_is_kept(serve):
     assert server.asked[1].headers["content-type"] == "application/json"
 
 
-def test_a_query_leaves_out_what_is_none(serve):
+def test_a_query_leaves_out_what_is_none(serve: Serve) -> None:
     server = serve(sized({}))
     Connection(ServerAddress(server.url)).get("/v1/x", {"a": 1, "b": None, "c": True, "d": "x y&z"})
     assert server.asked[0].target == "/v1/x?a=1&c=true&d=x+y%26z"
 
 
-def test_a_url_with_a_path_is_a_prefix(serve):
+def test_a_url_with_a_path_is_a_prefix(serve: Serve) -> None:
     server = serve(sized({}))
     Connection(ServerAddress(server.url + "/team/")).get("/v1/x")
     assert server.asked[0].target == "/team/v1/x"
 
 
-def test_chunked_answers_are_put_together(serve):
+def test_chunked_answers_are_put_together(serve: Serve) -> None:
     server = serve(chunked(b'{"a"', b": [1, ", b"2]}"), sized({}))
     connection = Connection(ServerAddress(server.url))
     assert connection.get("/v1/x") == {"a": [1, 2]}
@@ -159,7 +162,7 @@ def test_chunked_answers_are_put_together(serve):
     assert {asked.connection for asked in server.asked} == {1}
 
 
-def test_an_answer_without_a_length_ends_with_the_connection(serve):
+def test_an_answer_without_a_length_ends_with_the_connection(serve: Serve) -> None:
     server = serve(b"HTTP/1.1 200 OK\r\n\r\n[1, 2]" + CUT)
     connection = Connection(ServerAddress(server.url))
     assert connection.get("/v1/x") == [1, 2]
@@ -167,12 +170,12 @@ def test_an_answer_without_a_length_ends_with_the_connection(serve):
     assert [asked.connection for asked in server.asked] == [1, 2]
 
 
-def test_interim_answers_are_passed_over(serve):
+def test_interim_answers_are_passed_over(serve: Serve) -> None:
     server = serve(b"HTTP/1.1 100 Continue\r\n\r\n" + sized({"a": 1}))
     assert Connection(ServerAddress(server.url)).get("/v1/x") == {"a": 1}
 
 
-def test_an_empty_answer_is_none(serve):
+def test_an_empty_answer_is_none(serve: Serve) -> None:
     server = serve(b"HTTP/1.1 204 No Content\r\n\r\n", sized({"a": 1}))
     connection = Connection(ServerAddress(server.url))
     assert connection.delete("/v1/x") is None
@@ -180,14 +183,14 @@ def test_an_empty_answer_is_none(serve):
     assert [asked.method for asked in server.asked] == ["DELETE", "GET"]
 
 
-def test_an_upload_goes_out_in_chunks(serve):
+def test_an_upload_goes_out_in_chunks(serve: Serve) -> None:
     server = serve(sized({"stored": 2}))
     answer = Connection(ServerAddress(server.url)).upload("/v1/blobs", iter([b"abc", b"", b"d" * 100_000]))
     assert answer == {"stored": 2}
     assert server.asked[0].body == b"abc" + b"d" * 100_000
 
 
-def test_a_failure_while_making_the_body_comes_out_as_it_is(serve):
+def test_a_failure_while_making_the_body_comes_out_as_it_is(serve: Serve) -> None:
     def body() -> Iterator[bytes]:
         yield b"abc"
         raise SnapshotRefused("it changed")
@@ -198,14 +201,14 @@ def test_a_failure_while_making_the_body_comes_out_as_it_is(serve):
     assert connection.get("/v1/x") == {}
 
 
-def test_a_stream_gives_pieces_as_they_arrive_and_its_headers(serve):
+def test_a_stream_gives_pieces_as_they_arrive_and_its_headers(serve: Serve) -> None:
     server = serve(chunked(b"one\n", b"two\n", head=b"Stoker-Offset: 7\r\n"))
     headers, pieces = Connection(ServerAddress(server.url)).stream("/v1/logs")
     assert headers["stoker-offset"] == "7"
     assert b"".join(pieces) == b"one\ntwo\n"
 
 
-def test_a_stream_that_is_cut_short_says_so(serve):
+def test_a_stream_that_is_cut_short_says_so(serve: Serve) -> None:
     server = serve(chunked(b"one\n", end=b"") + CUT)
     _, pieces = Connection(ServerAddress(server.url)).stream("/v1/logs")
     assert next(pieces) == b"one\n"
@@ -213,13 +216,13 @@ def test_a_stream_that_is_cut_short_says_so(serve):
         next(pieces)
 
 
-def test_a_body_shorter_than_promised_is_not_taken_for_whole(serve):
+def test_a_body_shorter_than_promised_is_not_taken_for_whole(serve: Serve) -> None:
     server = serve(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n[1]" + CUT)
     with pytest.raises(ServerUnavailable):
         Connection(ServerAddress(server.url)).get("/v1/x")
 
 
-def test_a_get_is_repeated_when_its_answer_breaks_off(serve):
+def test_a_get_is_repeated_when_its_answer_breaks_off(serve: Serve) -> None:
     server = serve(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n[1]" + CUT, sized([1, 2]))
     assert Connection(ServerAddress(server.url)).get("/v1/x") == [1, 2]
 
@@ -228,7 +231,7 @@ def test_a_get_is_repeated_when_its_answer_breaks_off(serve):
     ("code", "of"),
     [("not-found", NotFound), ("conflict", Conflict), ("bad-input", BadInput), ("something-new", StokerError)],
 )
-def test_an_error_comes_back_as_the_class_of_its_code(serve, code: str, of: type[StokerError]):
+def test_an_error_comes_back_as_the_class_of_its_code(serve: Serve, code: str, of: type[StokerError]) -> None:
     server = serve(sized({"error": {"code": code, "message": "no `x`", "hint": "try y"}}, "404 Not Found"))
     with pytest.raises(StokerError) as caught:
         Connection(ServerAddress(server.url)).get("/v1/x")
@@ -236,7 +239,7 @@ def test_an_error_comes_back_as_the_class_of_its_code(serve, code: str, of: type
     assert (caught.value.code, caught.value.message, caught.value.hint) == (code, "no `x`", "try y")
 
 
-def test_a_wrong_job_comes_back_with_its_problems(serve):
+def test_a_wrong_job_comes_back_with_its_problems(serve: Serve) -> None:
     told = {"field": "nodes", "found": "`2`", "expected": "at most 1", "nearest": ""}
     body = {"error": {"code": "job-invalid", "message": "…", "hint": "", "problems": [told]}}
     with pytest.raises(JobInvalid) as caught:
@@ -245,23 +248,23 @@ def test_a_wrong_job_comes_back_with_its_problems(serve):
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"error": 3}', b'{"error": {"code": "x"}}', b"\xff"])
-def test_an_error_of_another_form_is_still_an_error(body: bytes):
+def test_an_error_of_another_form_is_still_an_error(body: bytes) -> None:
     assert "returned 502" in error_from(502, body, "http://x").message
     assert isinstance(error_from(401, body, "http://x"), Denied)
 
 
-def test_an_answer_that_is_not_json_is_not_from_stoker(serve):
+def test_an_answer_that_is_not_json_is_not_from_stoker(serve: Serve) -> None:
     with pytest.raises(ServerUnavailable, match="not a Stoker server"):
         Connection(ServerAddress(serve(sized(b"hello")).url)).get("/v1/x")
 
 
 @pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH\r\n" + CUT, b"HTTP/1.1 what\r\n\r\n" + CUT, b"x" * 70_000 + CUT])
-def test_what_does_not_speak_http_is_unavailable(serve, answer: bytes):
+def test_what_does_not_speak_http_is_unavailable(serve: Serve, answer: bytes) -> None:
     with pytest.raises(ServerUnavailable):
         Connection(ServerAddress(serve(answer).url)).post("/v1/stop", repeat=False)
 
 
-def test_nobody_there_is_unavailable_at_once_with_a_hint(nowhere: str):
+def test_nobody_there_is_unavailable_at_once_with_a_hint(nowhere: str) -> None:
     with pytest.raises(ServerUnavailable, match="cannot be reached") as caught:
         Connection(ServerAddress(nowhere)).get("/v1/x")
     assert caught.value.hint
@@ -283,25 +286,25 @@ def test_nobody_there_is_unavailable_at_once_with_a_hint(nowhere: str):
         "unix:/a\0b",
     ],
 )
-def test_an_address_that_cannot_be_is_unavailable(url: str):
+def test_an_address_that_cannot_be_is_unavailable(url: str) -> None:
     with pytest.raises(ServerUnavailable):
         Connection(ServerAddress(url)).get("/v1/x")
 
 
-def test_a_get_is_repeated_when_the_line_is_cut_before_the_answer(serve):
+def test_a_get_is_repeated_when_the_line_is_cut_before_the_answer(serve: Serve) -> None:
     server = serve(None, sized({"a": 1}))
     assert Connection(ServerAddress(server.url)).get("/v1/x") == {"a": 1}
     assert len(server.asked) == 2
 
 
-def test_what_must_not_happen_twice_is_not_repeated(serve):
+def test_what_must_not_happen_twice_is_not_repeated(serve: Serve) -> None:
     server = serve(None, sized({"a": 1}))
     with pytest.raises(ServerUnavailable):
         Connection(ServerAddress(server.url)).post("/v1/stop", repeat=False)
     assert len(server.asked) == 1
 
 
-def test_a_socket_the_server_has_closed_meanwhile_is_not_used_again(serve):
+def test_a_socket_the_server_has_closed_meanwhile_is_not_used_again(serve: Serve) -> None:
     server = serve(sized({"a": 1}) + CUT, sized({"a": 2}))
     connection = Connection(ServerAddress(server.url))
     assert connection.get("/v1/x") == {"a": 1}
@@ -310,14 +313,14 @@ def test_a_socket_the_server_has_closed_meanwhile_is_not_used_again(serve):
     assert connection.post("/v1/x", repeat=False) == {"a": 2}
 
 
-def test_a_refused_connection_asks_where_the_server_is_now(serve, nowhere: str):
+def test_a_refused_connection_asks_where_the_server_is_now(serve: Serve, nowhere: str) -> None:
     server = serve(sized({"a": 1}), token="new")
     connection = Connection(ServerAddress(nowhere, "old"), reconnect=lambda: ServerAddress(server.url, "new"))
     assert connection.post("/v1/x", {}, repeat=False) == {"a": 1}
     assert server.asked[0].headers["authorization"] == "Bearer new"
 
 
-def test_a_stranger_on_the_old_port_is_asked_only_once(serve):
+def test_a_stranger_on_the_old_port_is_asked_only_once(serve: Serve) -> None:
     stranger = serve(sized({"error": {"code": "denied", "message": "no"}}, "401 Unauthorized"), token="t")
     ours = serve(sized({"a": 1}), token="t")
     connection = Connection(ServerAddress(stranger.url, "t"), reconnect=lambda: ServerAddress(ours.url, "t"))
@@ -337,7 +340,7 @@ def test_a_stranger_on_the_old_port_is_asked_only_once(serve):
         None,
     ],
 )
-def test_who_does_not_know_the_token_is_sent_neither_it_nor_anything_else(serve, answer: bytes | None):
+def test_who_does_not_know_the_token_is_sent_neither_it_nor_anything_else(serve: Serve, answer: bytes | None) -> None:
     stranger = serve(answer)
     with pytest.raises(ServerUnavailable, match="does not know the token"):
         Connection(ServerAddress(stranger.url, "t0ken")).post("/v1/runs", {"secrets": {"HF_TOKEN": "hf_secret"}})
@@ -345,14 +348,14 @@ def test_who_does_not_know_the_token_is_sent_neither_it_nor_anything_else(serve,
     assert all("authorization" not in asked.headers and not asked.body for asked in stranger.asked)
 
 
-def test_a_scheme_in_capitals_is_no_way_around_the_proof(serve):
+def test_a_scheme_in_capitals_is_no_way_around_the_proof(serve: Serve) -> None:
     stranger = serve(sized({}))
     with pytest.raises(ServerUnavailable):
         Connection(ServerAddress(stranger.url.replace("http:", "HTTP:"), "sesame")).get("/v1/runs")
     assert [asked.target.partition("=")[0] for asked in stranger.asked] == ["/v1/proof?nonce"]
 
 
-def test_every_new_socket_is_proven_once_and_stays_so(serve):
+def test_every_new_socket_is_proven_once_and_stays_so(serve: Serve) -> None:
     ours = serve(sized({"a": 1}), token="t0ken")
     moved: list[ServerAddress] = []
     connection = Connection(ServerAddress(ours.url, "t0ken"), reconnect=lambda: moved[-1])
@@ -365,7 +368,7 @@ def test_every_new_socket_is_proven_once_and_stays_so(serve):
     assert "authorization" not in ours.asked[-1].headers
 
 
-def test_a_server_that_has_answered_before_is_given_time_to_come_back(serve):
+def test_a_server_that_has_answered_before_is_given_time_to_come_back(serve: Serve) -> None:
     server = serve(sized({"a": 1}) + CUT, sized({"a": 2}))
     connection = Connection(ServerAddress(server.url))
     assert connection.get("/v1/x") == {"a": 1}
@@ -382,7 +385,7 @@ def test_a_server_that_has_answered_before_is_given_time_to_come_back(serve):
     assert connection.get("/v1/x") == {"a": 2}
 
 
-def test_several_threads_share_a_connection(serve):
+def test_several_threads_share_a_connection(serve: Serve) -> None:
     server = serve(sized({"a": 1}))
     connection = Connection(ServerAddress(server.url))
     answers: list[object] = []
@@ -396,7 +399,7 @@ def test_several_threads_share_a_connection(serve):
     assert answers == [{"a": 1}] * 160
 
 
-def test_a_tail_resumes_where_it_was_cut_off(serve):
+def test_a_tail_resumes_where_it_was_cut_off(serve: Serve) -> None:
     server = serve(
         chunked(b"abc", b"def", end=b"", head=b"Stoker-Offset: 10\r\n") + CUT,
         None,

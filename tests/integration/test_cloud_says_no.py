@@ -37,7 +37,7 @@ class Shared(Cloud):
     """A subscription in which people have roles, which stay: it is empty when it has no groups."""
 
     def empty(self) -> bool:
-        return self.arm("GET", "/resourcegroups")["value"] == []
+        return not self.arm("GET", "/resourcegroups")["value"]
 
 
 @pytest.fixture(scope="module", params=BOTH_WEATHERS)

@@ -418,7 +418,7 @@ class Meddling(Reaching):
                 put(key, data, only_new=only_new)  # type: ignore[arg-type]
 
             store.put = meddled  # type: ignore[method-assign]
-        store.folder = lambda _: None  # type: ignore[method-assign]  # as a store that is not a folder
+        store.folder = _no_folder  # type: ignore[method-assign]
         return store
 
 
@@ -441,6 +441,10 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_or_refused(
         assert hashlib.sha256(data).hexdigest() == name
 
 
+def _no_folder(prefix: str) -> None:
+    """As a store that is not a folder."""
+
+
 class Removing(Reaching):
     """Removes the versions of a dataset once the upload has started to list the store."""
 
@@ -451,10 +455,10 @@ class Removing(Reaching):
     def store(self, name: str, *, reads: Sequence[str], writes: Sequence[str] = ()) -> Reached:
         store = super().store(name, reads=reads, writes=writes)
         if not self._one_pass:
-            store.folder = lambda _: None  # type: ignore[method-assign]  # as a store that is not a folder
+            store.folder = _no_folder  # type: ignore[method-assign]
         if self._name:
             listed = list(store.list(layout.contents(self._name)))
-            store.list = lambda _: iter(listed)  # type: ignore[method-assign]
+            store.list = lambda _prefix: iter(listed)  # type: ignore[method-assign,assignment]
             self._datasets.remove(self._name)
             self._name = ""
         return store

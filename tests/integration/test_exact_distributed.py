@@ -79,7 +79,7 @@ def attempt(
     notice_at: int | None = None,
     spread: bool = False,
     world: int = 4,
-) -> list[int]:
+) -> list[int | None]:
     folder.mkdir(exist_ok=True)
     script = folder.parent / "train.py"
     script.write_text(TRAIN, encoding="utf-8")

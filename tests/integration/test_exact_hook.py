@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_exact_drill import KILLED, Drill
@@ -16,7 +17,7 @@ def drill(place: Path, script: str, *imports: str) -> Drill:
     return Drill(place, (SCRIPTS / f"{script}.py").read_text(encoding="utf-8"), imports=imports, patience_s=280)
 
 
-def add(it: Drill, name: str, points: list[int], **env: str) -> list[int]:
+def add(it: Drill, name: str, points: list[int], **env: Any) -> list[int]:
     """Bare and undisturbed, then killed and resumed under the hook; the exit codes that are expected."""
     it.add(f"{name}-undisturbed", **env)
     for point in points:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_exact_drill import KILLED, Drill
@@ -140,7 +141,7 @@ def test_killed_fit_on_tensorflow_does_as_well(tmp_path: Path, kind: str) -> Non
     drill(Drill(tmp_path, TRAIN, imports=("keras",), backend="tensorflow", python=str(python)), {"KIND": kind})
 
 
-def drill(it: Drill, env: dict[str, str]) -> None:
+def drill(it: Drill, env: dict[str, Any]) -> None:
     it.add("undisturbed", **env)
     it.add("killed", kill_at=random.randrange(6, 18), **env)
     it.add("killed", kill_at=random.randrange(26, 38), **env)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -119,7 +120,7 @@ def test_two_nodes_lost_together_end_with_the_same_bits(pair: Pair, tmp_path: Pa
     assert undisturbed.outcomes(1) == [Outcome.SUCCEEDED] * 2, undisturbed.log(0, 1)
     agents = pair.start(1, pause_s=0.05)
     for node in range(2):
-        eventually(lambda node=node: pair.sets(node), f"a checkpoint of node {node}")
+        eventually(partial(pair.sets, node), f"a checkpoint of node {node}")
     pair.kill()
     for one in agents:
         one.wait()

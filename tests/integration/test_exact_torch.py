@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 from test_exact_drill import KILLED, Drill
 
@@ -106,11 +107,12 @@ def test_killed_at_random_steps_a_training_ends_with_the_same_bits(tmp_path: Pat
 
 def test_order_is_exact_without_workers_with_lasting_ones_and_with_a_generator_of_its_own(tmp_path: Path) -> None:
     it = drill(tmp_path)
-    for name, env in {
+    environments: dict[str, dict[str, Any]] = {
         "alone": {"WORKERS": "0"},
         "lasting": {"LASTING": "1"},
         "own": {"OWN": "1"},
-    }.items():
+    }
+    for name, env in environments.items():
         it.add(f"{name}-undisturbed", **env)
         it.add(name, kill_at=random.randrange(14, 40), **env)
         it.add(name, **env)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shell import Shell
@@ -33,7 +34,7 @@ def logged(shell: Shell, run: str, attempt: int) -> str:
     return shell.stoker("logs", run, "--attempt", str(attempt), "--raw").stdout
 
 
-def right_end(shell: Shell, run: str) -> dict[str, object]:
+def right_end(shell: Shell, run: str) -> dict[str, Any]:
     """The run succeeded, once, with all of its log and its output."""
     facts = shell.ended(run)
     assert facts["state"] == "succeeded", facts
@@ -239,8 +240,7 @@ def test_binary_garbage_and_a_very_long_line_arrive_byte_for_byte(shell: Shell) 
     shell.job("python train.py")
     shell.stoker("run", "--detach")
     shell.ended("job-1")
-    with shell.start("logs", "job-1", "--raw", text=False) as process:
-        out, _ = process.communicate(timeout=30)
+    out = shell.raw("logs", "job-1", "--raw")
     assert (
         hashlib.sha256(out).hexdigest()
         == hashlib.sha256(bytes(range(256)) * 100 + b"x" * 1_000_000 + b"\n").hexdigest()

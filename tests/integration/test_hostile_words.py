@@ -101,9 +101,7 @@ def test_a_scripts_last_line_acts_nowhere_in_a_file_that_is_shown_later(failed: 
 
 
 def test_logs_keep_every_byte_for_a_pipe(failed: Shell) -> None:
-    with failed.start("logs", "evil", "--raw", text=False) as process:
-        out, _ = process.communicate(timeout=PATIENCE_S)
-    assert out == f"epoch\n/bin/sh: 1: {EVIL}: not found\n".encode()
+    assert failed.raw("logs", "evil", "--raw") == f"epoch\n/bin/sh: 1: {EVIL}: not found\n".encode()
 
 
 def test_json_is_json_and_acts_nowhere(failed: Shell) -> None:

@@ -114,7 +114,7 @@ def test_a_script_asks_and_is_debugged_in_the_terminal_and_all_of_it_is_in_the_l
     assert screen.ended() == 0
     assert b"job-1 succeeded" in screen.seen
     assert (shell.folder / "outputs/job-1/said").read_text() == "Ann hushed"
-    log = shell.start("logs", "--raw", "job-1", text=False).communicate()[0]
+    log = shell.raw("logs", "--raw", "job-1")
     assert b"size 97 31 xterm\n" in log and b"(Pdb) p name * 2\n'AnnAnn'\n" in log and log.endswith(b"now 120 40\n")
     assert b"\r\n" not in log and b"hushed" not in log
 

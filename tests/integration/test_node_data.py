@@ -80,7 +80,8 @@ def sizes(files: Mapping[str, bytes]) -> dict[str, int]:
 
 
 def seen(node: Node) -> dict[str, int]:
-    return json.loads(node.log().splitlines()[-1])
+    sizes: dict[str, int] = json.loads(node.log().splitlines()[-1])
+    return sizes
 
 
 @pytest.fixture

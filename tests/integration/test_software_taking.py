@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,9 @@ class User:
         given = {**keep, "VIRTUAL_ENV": str(self.site.root), "STOKER_HOME": str(tmp_path / "home")}
         self.settings: ClientSettings = from_environment(given)
 
-    def take(self, script: str, **environment: object) -> Along:
+    def take(self, script: str, **environment: Any) -> Along:
         (self.root / "train.py").write_text(script)
-        job = Job(name="x", run="python train.py", environment=environment)
+        job = Job.read({"name": "x", "run": "python train.py", "environment": environment})
         return take(job, scan(self.root), self.settings)
 
 

@@ -199,11 +199,11 @@ def test_neither_a_node_nor_a_colleague_reaches_somebody_elses_machine_or_its_se
     told = json.loads((team.admin.home / "twin" / "twin.json").read_text())
     # From here on requests are refused for lack of a right, and not by the weather.
     Cloud(told).ask("weather", throttled=0.0, lost=0.0, failed=0.0, allocation_failures=0.0)
-    for method, word in (
+    for method, below in (
         *(("POST", "/runCommand"), ("POST", "/deallocate"), ("DELETE", ""), ("PATCH", "")),
         *(("PUT", "/extensions/ssh"), ("PUT", "/providers/Microsoft.Authorization/roleAssignments/x")),
     ):
-        assert as_person(told, bob, method, machine["vm"] + word) == 403, (method, word)
+        assert as_person(told, bob, method, machine["vm"] + below) == 403, (method, below)
     anna.write("attack.py", ATTACKS)
     anna.job("python3 attack.py", on="azure", env={"ARM": told["url"], "VICTIM": machine["vm"]})
     anna.stoker("run", "--detach", "--name", "attacker")

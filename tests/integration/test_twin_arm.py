@@ -213,7 +213,7 @@ def test_quota_capacity_and_price_are_refused_in_azures_words(cloud: TwinHandle,
     cloud.order("quota", region=REGION, family="lowPriorityCores", limit=2)
     with pytest.raises(HttpResponseError) as refused:
         create(azure, group, priority="Spot")
-    assert refused.value.error.code == "OperationNotAllowed"
+    assert refused.value.error and refused.value.error.code == "OperationNotAllowed"
     assert "LowPriorityCores" in refused.value.message
     cloud.order("quota", region=REGION, family="lowPriorityCores", limit=100)
     cloud.order("restrict", region=REGION, size="Standard_D4s_v5")

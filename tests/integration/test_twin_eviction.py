@@ -106,13 +106,14 @@ class Azure:
 
     def power(self) -> str:
         view = self.ask("GET", f"{self.vm}/instanceView", COMPUTE)
-        return next(one["code"] for one in view["statuses"] if one["code"].startswith("PowerState/"))
+        codes: list[str] = [one["code"] for one in view["statuses"]]
+        return next(code for code in codes if code.startswith("PowerState/"))
 
     def run(self, script: str) -> str:
         """Standard output of a command in the machine."""
         order = {"commandId": "RunShellScript", "script": [script]}
-        answer = self._run(order)
-        return answer["value"][0]["message"].split("[stdout]\n")[1].split("\n[stderr]")[0]
+        said: str = self._run(order)["value"][0]["message"]
+        return said.split("[stdout]\n")[1].split("\n[stderr]")[0]
 
     def _run(self, order: dict[str, Any]) -> Any:
         url = f"{self._url}{self.vm}/runCommand?api-version={COMPUTE}"

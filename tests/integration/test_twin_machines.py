@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -459,8 +460,9 @@ def killed_twin(world: World, word: str, after_s: float = 0.0) -> None:
     world.machines.close()
     words = [sys.executable, "-c", TWIN, str(world.folder), str(world.walls), SERVICE]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as twin:
-        assert twin.stdout
-        assert until(lambda: twin.stdout.readline() == f"{word}\n")
+        said = twin.stdout
+        assert said
+        assert until(lambda: said.readline() == f"{word}\n")
         time.sleep(after_s)
         twin.send_signal(signal.SIGKILL)
     world.machines = world.open()
@@ -497,7 +499,7 @@ def test_a_twin_killed_while_it_makes_a_machine_leaves_a_whole_one_or_nothing_th
 ) -> None:
     killed_twin(world, "open", after_s)
     for name in world.machines.names():
-        assert until(lambda name=name: boots(world, name), 40)
+        assert until(partial(boots, world, name), 40)
         world.machines.destroy(name)
     until(lambda: not processes_about(str(world.folder)))
     assert_nothing_is_left(world, set())

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from typing import Any
 
 import pytest
 from agentnode import RUN, Node, eventually
@@ -47,7 +48,7 @@ def visitor(node: Node) -> Visitor:
     return Visitor(node)
 
 
-def begin(node: Node, script: str = WAITS, **job: object) -> subprocess.Popen[bytes]:
+def begin(node: Node, script: str = WAITS, **job: Any) -> subprocess.Popen[bytes]:
     node.order("python train.py", {"train.py": script}, **job)
     agent = node.start(TOKEN=SECRET)
     node.prints(b"here")

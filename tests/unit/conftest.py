@@ -21,17 +21,15 @@ def now() -> datetime:
 def make_run() -> Callable[..., Run]:
     def make(number: int = 1, *, job: dict[str, Any] | None = None, **facts: Any) -> Run:
         described = Job(**({"name": "ants", "run": "python train.py"} | (job or {})))
-        return Run(
-            **{
-                "id": f"{number:012x}",
-                "name": f"{described.name}-{number}",
-                "number": number,
-                "job": described,
-                "snapshot": "s",
-                "python": "python3",
-                "submitted_at": NOW,
-            }
-            | facts
-        )
+        known: dict[str, Any] = {
+            "id": f"{number:012x}",
+            "name": f"{described.name}-{number}",
+            "number": number,
+            "job": described,
+            "snapshot": "s",
+            "python": "python3",
+            "submitted_at": NOW,
+        }
+        return Run(**(known | facts))
 
     return make

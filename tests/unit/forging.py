@@ -57,7 +57,7 @@ def fitting(of: Any, name: str = "") -> st.SearchStrategy[Any]:
     """Values that an agent could write, as extreme as they may be."""
     origin, inner = get_origin(of), get_args(of)
     if origin in (Union, UnionType):
-        return st.one_of(fitting(arm, name) for arm in inner)
+        return st.one_of([fitting(arm, name) for arm in inner])
     if origin is Annotated and isinstance(inner[1], Most):
         return fitting(inner[0], name)
     if origin is Annotated:
@@ -68,7 +68,7 @@ def fitting(of: Any, name: str = "") -> st.SearchStrategy[Any]:
         return st.dictionaries(fitting(inner[0]), fitting(inner[1], name), max_size=2)
     if of is Entry:
         return st.builds(Entry, PATHS, st.just(EntryKind.FILE), HASHES, st.integers(0, LARGEST), st.booleans())
-    if is_dataclass(of):
+    if isinstance(of, type) and is_dataclass(of):
         hints = get_type_hints(of, include_extras=True)
         return st.builds(of, **{field: fitting(hint, field) for field, hint in hints.items()})
     if of is float:

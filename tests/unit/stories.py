@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stoker.engine.money.meter import spent
-from stoker.model.job.job import Job
+from stoker.model.job.job import Job, Spot
 from stoker.model.node.node import Offer
 from stoker.model.node.orders import Notice
 from stoker.model.run.money import Spell
@@ -75,34 +75,43 @@ def story(*told: Told, state: RunState = RunState.SUCCEEDED, **facts: Any) -> Ru
         if one.price:
             spells.append(Spell(attempt.key, at(one.asked), at(one.until), one.price, at(one.until)))
         newest = attempt.effort.kept or newest if attempt.effort else newest
-    job = Job(name="ants", run="python train.py", on="cloud", spot=any(one.spot for one in told))
+    job = Job(name="ants", run="python train.py", on="cloud", spot=Spot() if any(one.spot for one in told) else False)
     ended = at(told[-1].until) if told and state.ended else None
-    return Run(
-        **{
-            "id": run_id,
-            "name": "ants-1",
-            "number": 1,
-            "job": job,
-            "snapshot": "s",
-            "python": "python3",
-            "submitted_at": START,
-            "state": state,
-            "attempts": tuple(attempts),
-            "spells": tuple(spells),
-            "started_at": next((one.started_at for one in attempts if one.started_at), None),
-            "ended_at": ended,
-        }
-        | facts
-    )
+    known: dict[str, Any] = {
+        "id": run_id,
+        "name": "ants-1",
+        "number": 1,
+        "job": job,
+        "snapshot": "s",
+        "python": "python3",
+        "submitted_at": START,
+        "state": state,
+        "attempts": tuple(attempts),
+        "spells": tuple(spells),
+        "started_at": next((one.started_at for one in attempts if one.started_at), None),
+        "ended_at": ended,
+    }
+    return Run(**(known | facts))
 
 
 def evicted(**told: Any) -> Told:
-    given = {"state": AttemptState.EVICTED, "outcome": Outcome.EVICTED, "notice_s": 30.0, "kept_s": 80.0}
+    given: dict[str, Any] = {
+        "state": AttemptState.EVICTED,
+        "outcome": Outcome.EVICTED,
+        "notice_s": 30.0,
+        "kept_s": 80.0,
+    }
     return Told(**(given | told))
 
 
 def vanished(**told: Any) -> Told:
-    given = {"state": AttemptState.LOST, "outcome": None, "saving": 0.0, "unheard": 12.0, "kept_s": 70.0}
+    given: dict[str, Any] = {
+        "state": AttemptState.LOST,
+        "outcome": None,
+        "saving": 0.0,
+        "unheard": 12.0,
+        "kept_s": 70.0,
+    }
     return Told(**(given | told))
 
 
@@ -132,21 +141,19 @@ def _attempt(number: int, key: str, one: Told, newest: Kept | None) -> Attempt:
     notice = Notice(at(script_end - one.notice_s), at(script_end), drill=False) if one.notice_s is not None else None
     offer = Offer("cloud", "D2", one.place, one.price, spot=one.spot, on_demand_usd_per_hour=one.on_demand)
     ended = script_end if one.outcome else last_word + one.unheard
-    return Attempt(
-        **{
-            "number": number,
-            "key": key,
-            "state": one.state,
-            "asked_at": at(one.asked),
-            "started_at": at(began),
-            "ended_at": at(ended) if one.state.over else None,
-            "outcome": one.outcome,
-            "offer": offer,
-            "notice": notice,
-            "effort": effort,
-        }
-        | one.facts
-    )
+    known: dict[str, Any] = {
+        "number": number,
+        "key": key,
+        "state": one.state,
+        "asked_at": at(one.asked),
+        "started_at": at(began),
+        "ended_at": at(ended) if one.state.over else None,
+        "outcome": one.outcome,
+        "offer": offer,
+        "notice": notice,
+        "effort": effort,
+    }
+    return Attempt(**(known | one.facts))
 
 
 def seconds(of: Receipt) -> dict[str, float]:

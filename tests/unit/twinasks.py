@@ -40,14 +40,24 @@ class Asker:
         self.claims: Mapping[str, Any] = {"appid": self.cloud.admin, "oid": "owner"}
 
     def ask(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, subscription: str = "", **query: str
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        subscription: str = "",
+        version: str | None = None,
+        **query: str,
     ) -> ArmAnswer:
         """`path` below the subscription. What is refused is raised, and changes nothing."""
         whole = f"/subscriptions/{subscription or self.cloud.subscription}{path}"
         self.cloud = replace(self.cloud, requests=self.cloud.requests + 1, now=self.now)
         target, number = ids.read(whole), self.cloud.requests
-        version = VERSION if VERSION in (known := versions.versions_of(versions.kind_of(target))) else known[-1]
-        query = {"api-version": version, **{name.replace("_", "$"): value for name, value in query.items()}}
+        known = versions.versions_of(versions.kind_of(target))
+        usual = VERSION if VERSION in known else known[-1]
+        query = {
+            "api-version": usual if version is None else version,
+            **{name.replace("_", "$"): value for name, value in query.items()},
+        }
         ask = Ask(method, whole, target, self.now, wall, query, body or {}, self.claims, "https://twin", number)
         cloud, answer = dispatch.answer(self.cloud, ask)
         self.cloud = cloud

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +83,16 @@ def test_large_tensors_and_buffers_are_copied_beside_the_next_step_and_are_those
     assert all(torch.equal(one, other) for one, other in zip(moments, seen[-1][1], strict=True))
 
 
-def test_frozen_weights_changed_meanwhile_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_frozen_weights_changed_meanwhile_are_noticed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8).requires_grad_(False))
     optimizer = torch.optim.SGD(model[0].parameters(), 0.1)
     state = Checkpoint(model=model, optimizer=optimizer, every="1h", folder=tmp_path)
     learn(model, optimizer)
-    held, hand_over = [], state._saving._copier.hand
-    state._saving._copier.hand = held.append  # a copier that is late
+    hand_over = state._saving._copier.hand
+    held: list[Callable[[], None]] = []
+    monkeypatch.setattr(state._saving._copier, "hand", held.append)  # a copier that is late
     state.steps += 1
     state.save()
     model[1].weight.add_(1.0)
@@ -102,15 +106,18 @@ def test_frozen_weights_changed_meanwhile_are_noticed(tmp_path: Path, capsys: py
     assert torch.equal(Checkpoint.load_weights(tmp_path / "step-000000002")["1.weight"], model[1].weight)
 
 
-def test_a_learning_rate_that_is_changed_before_the_next_step_is_saved_as_it_was(tmp_path: Path) -> None:
+def test_a_learning_rate_that_is_changed_before_the_next_step_is_saved_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, optimizer, state = begin(tmp_path)
     learn(model, optimizer)
-    held, hand_over = [], state._saving._copier.hand
-    state._saving._copier.hand = held.append
+    hand_over = state._saving._copier.hand
+    held: list[Callable[[], None]] = []
+    monkeypatch.setattr(state._saving._copier, "hand", held.append)
     state.step()
     optimizer.param_groups[0]["lr"] = 7.0
     hand_over(held[0])
-    state._saving._copier.hand = hand_over
+    monkeypatch.undo()
     state.finish()
     _, again, _ = begin(tmp_path)
     assert again.param_groups[0]["lr"] == 0.1

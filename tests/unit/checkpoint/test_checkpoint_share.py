@@ -17,7 +17,7 @@ def metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_progress_is_reported_now_and_then(metrics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(log.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("stoker.checkpoint.log.time.monotonic", lambda: now[0])
     told = ProgressLog(reports=True)
     for step in range(1, 101):
         now[0] += 0.125

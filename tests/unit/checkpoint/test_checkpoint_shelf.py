@@ -41,7 +41,8 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Chec
         monkeypatch.delenv(name, raising=False)
 
     def make(**more: Any) -> Checkpoint:
-        return Checkpoint(**({"folder": tmp_path / "kept", "every": 1} | more))
+        given: dict[str, Any] = {"folder": tmp_path / "kept", "every": 1}
+        return Checkpoint(**(given | more))
 
     return make
 

@@ -110,7 +110,7 @@ def test_a_status_line_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stderr", stream)
     terminal.redraw("\x1b[2J50 %\rforged", err=True)
-    assert stream.buffer.getvalue() == "\r50 %␍forged\x1b[K".encode()  # type: ignore[attr-defined]
+    assert stream.buffer.getvalue() == "\r50 %␍forged\x1b[K".encode()
 
 
 # What writes to a stream, and is called in `terminal.py` alone.

@@ -16,7 +16,10 @@ def plain(text: str, style: str) -> str:
 
 
 def test_columns_line_up() -> None:
-    rows = [["ants-1", TableCell("running", "busy"), "3.0 s", "x"], ["ants-and-bees-12", "failed", "10 s", "y"]]
+    rows: list[list[TableCell | str]] = [
+        ["ants-1", TableCell("running", "busy"), "3.0 s", "x"],
+        ["ants-and-bees-12", "failed", "10 s", "y"],
+    ]
     assert table(COLUMNS, rows, 100, plain) == [
         "RUN               STATE     TIME  NOTE",
         "ants-1            running  3.0 s  x",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stoker.cli.commands.setup import checks
-from stoker.cli.commands.setup.checks import CheckResult
 from stoker.cli.commands.start.run import header
 from stoker.cli.commands.watch.diff import MOST_LINES, patches, style
 from stoker.cli.commands.watch.diff import lines as difference_lines
@@ -23,11 +24,12 @@ from stoker.client.api.metrics import Metrics, Point
 from stoker.client.report.comparison import Change, Difference, MetricPair
 from stoker.client.settings import from_environment
 from stoker.errors import NotFound
-from stoker.model.job.job import Job
+from stoker.model.job.job import Job, Spot
 from stoker.model.job.software import Software
 from stoker.model.run.report import MetricSummary, Outcome
 from stoker.model.run.run import Attempt, AttemptState, Event, Run, RunState
 from stoker.model.snapshot import Entry, Git
+from stoker.model.workspace.finding import CheckResult
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HERE = Path("/project")
@@ -85,7 +87,7 @@ def test_the_end_of_a_failed_run_says_the_exit_code_once(make_run: MakeRun) -> N
         ),
     ],
 )
-def test_an_end_says_where_the_model_is(make_run, facts: dict, said: list[str]):
+def test_an_end_says_where_the_model_is(make_run: Callable[..., Run], facts: dict[str, Any], said: list[str]) -> None:
     lines = ending.lines(ended(make_run(), RunState.SUCCEEDED, **facts), HERE)
     assert [lines[0].removeprefix("ants-1 succeeded in 12 s"), *lines[1:-1]] == said
 
@@ -140,7 +142,9 @@ def test_the_header_says_what_is_run_and_where(make_run: MakeRun) -> None:
 
 
 def test_only_settings_that_were_changed_are_shown() -> None:
-    job = Job(name="ants", run="true", nodes=2, env={"SEED": "7", "A": "b"}, spot={"max_price": "0.5"}, on="azure")
+    job = Job(
+        name="ants", run="true", nodes=2, env={"SEED": "7", "A": "b"}, spot=Spot(max_price=Decimal("0.5")), on="azure"
+    )
     assert settings(job).splitlines() == ["nodes: 2", "spot: max_price=0.5", "env: SEED=7, A=b"]
     assert settings(Job(name="ants", run="true")) == ""
 

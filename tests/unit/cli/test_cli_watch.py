@@ -282,9 +282,9 @@ def test_a_rank_that_prints_while_another_is_shown_is_not_forgotten(make_run: Ma
     ended = replace(running, state=RunState.SUCCEEDED, attempts=(attempt(1, started_at=NOW),))
     run = FakeRun([running, ended], {(1, 0): [b"first\n"]})
 
-    def logs(rank: int, number: int, **_options: Any) -> Iterator[bytes]:
+    def logs(rank: int, attempt: int, **_options: Any) -> Iterator[bytes]:
         run.output[1, 1] = [b"second\n"]
-        yield from run.output[number, rank]
+        yield from run.output[attempt, rank]
 
     run.logs = logs  # type: ignore[method-assign]
     _, recorder = watch(run)

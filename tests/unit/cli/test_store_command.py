@@ -9,7 +9,8 @@ import pytest
 
 from stoker.cli.commands.setup.store import credential
 from stoker.errors import BadInput, StoreDenied, StoreFailed
-from stoker.model.workspace.store import CheckResult, StoreFinding, checked_name, works
+from stoker.model.workspace.finding import CheckResult
+from stoker.model.workspace.store import StoreFinding, checked_name, works
 from stoker.server.stores import reach as reaching
 from stoker.server.stores.check import CheckedStore, check, clock
 from stoker.server.stores.reach import Reach, endpoint

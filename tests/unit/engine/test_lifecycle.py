@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -31,9 +32,10 @@ def gone(run: Run) -> NodeSight:
     return NodeSight(run.attempts[-1].key, NodeState.GONE, "its agent died")
 
 
-def report(now: datetime, outcome: Outcome | None = None, **facts: object) -> Report:
+def report(now: datetime, outcome: Outcome | None = None, **facts: Any) -> Report:
     phase = Phase.DONE if outcome else Phase.RUNNING
-    return Report(**{"attempt": 1, "node": 0, "phase": phase, "at": now, "beat": 1, "outcome": outcome} | facts)
+    known: dict[str, Any] = {"attempt": 1, "node": 0, "phase": phase, "at": now, "beat": 1, "outcome": outcome}
+    return Report(**(known | facts))
 
 
 def test_a_queued_run_without_room_stays_as_it_is(make_run: Make, now: datetime) -> None:

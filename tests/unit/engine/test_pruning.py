@@ -32,7 +32,7 @@ def gone(ended: list[Run], under_way: list[Run] | None = None, keep_best: bool =
     return [run.name for run in removed]
 
 
-BEST = {"retention": {"best": "-loss"}}
+BEST: dict[str, Any] = {"retention": {"best": "-loss"}}
 
 
 def test_old_runs_go_and_the_newest_and_the_best_stay() -> None:

@@ -26,11 +26,11 @@ from stoker.model.job.commandline import commands, with_resume
         ("echo 'a && b' > x.py", [""]),
     ],
 )
-def test_the_script_of_each_command_is_found(line: str, scripts: list[str]):
+def test_the_script_of_each_command_is_found(line: str, scripts: list[str]) -> None:
     assert [command.script for command in commands(line)] == scripts
 
 
-def test_the_module_of_a_command_is_found():
+def test_the_module_of_a_command_is_found() -> None:
     assert [one.module for one in commands("python -u -m pkg.train && torchrun -m a.b && python x.py -m y")] == [
         "pkg.train",
         "a.b",
@@ -60,16 +60,16 @@ def test_the_module_of_a_command_is_found():
         ('python -c "print(1)" "a > b; c"', 'python -c "print(1)" "a > b; c" --resume x'),
     ],
 )
-def test_the_arguments_of_resume_go_to_the_last_command_that_starts_python(line: str, resumed: str):
+def test_the_arguments_of_resume_go_to_the_last_command_that_starts_python(line: str, resumed: str) -> None:
     assert with_resume(line, "--resume x") == resumed
 
 
-def test_with_nothing_to_resume_from_the_line_is_as_it_was_written():
+def test_with_nothing_to_resume_from_the_line_is_as_it_was_written() -> None:
     assert with_resume("python a.py ${resume} && b", "") == "python a.py  && b"
     assert with_resume("python a.py", "") == "python a.py"
 
 
 @pytest.mark.parametrize("line", ["", "'", '"a', "a\\", "$(", "${", "<", "& & |", "`x", "#", "a #\n"])
-def test_a_line_that_is_not_understood_is_not_a_failure(line: str):
+def test_a_line_that_is_not_understood_is_not_a_failure(line: str) -> None:
     commands(line)
     assert "x" in with_resume(line, "x")

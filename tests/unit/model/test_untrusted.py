@@ -83,7 +83,7 @@ def test_ten_thousand_forgeries_are_read_soundly_or_refused(of: type[Any], data:
 @pytest.mark.parametrize("of", WRITTEN)
 @settings(max_examples=40, deadline=None, suppress_health_check=QUIET)
 @given(data=st.data())
-def test_what_an_agent_writes_is_read_as_it_was(of: type[Any], data: st.DataObject) -> None:
+def test_what_an_agent_writes_is_read_as_it_was(of: Any, data: st.DataObject) -> None:
     value = data.draw(fitting(of))
     assert untrusted.load(of, wire.dump(value), NOW) == value
 

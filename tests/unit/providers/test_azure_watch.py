@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stoker.model.node.node import NodeState
-from stoker.providers.azure import naming, watch
+from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.account.grounds import OwnGroups
 from stoker.providers.azure.cloud import Deployed, GroupMember, ResourceGroup, Vm
@@ -82,7 +82,7 @@ def test_a_look_is_four_lists_however_many_nodes_there_are(count: int) -> None:
 def looked_at(cloud: ManyNodes, monkeypatch: pytest.MonkeyPatch, seconds: int) -> float:
     """How many requests an hour of looks sends, every two seconds, as the provider recommends."""
     now = 0.0
-    monkeypatch.setattr(watch.time, "monotonic", lambda: now)
+    monkeypatch.setattr("stoker.providers.azure.watch.time.monotonic", lambda: now)
     seeing = watching(cloud)
     for second in range(0, seconds, 2):
         now = float(second)
@@ -104,7 +104,7 @@ def test_two_hundred_nodes_that_start_at_once_are_asked_about_in_turns(monkeypat
 
 def test_a_node_that_is_new_is_listed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(watch.time, "monotonic", lambda: now)
+    monkeypatch.setattr("stoker.providers.azure.watch.time.monotonic", lambda: now)
     cloud = ManyNodes(1)
     seeing = watching(cloud)
     seeing.look()

@@ -108,7 +108,7 @@ def test_nothing_is_written_unless_the_switch_is_on(tmp_path: Path) -> None:
 
 def test_requests_of_one_form_are_answered_in_their_order_and_the_last_again(tmp_path: Path) -> None:
     file = tmp_path / "asked.jsonl"
-    lines = [
+    lines: list[dict[str, object]] = [
         {"method": "GET", "url": f"https://a/x/{OTHER}?api-version=1", "status": 200, "headers": {}, "answer": number}
         for number in (1, 2)
     ]

@@ -130,6 +130,6 @@ def test_a_report_has_every_check_and_neither_ids_nor_secrets() -> None:
 def test_the_proof_is_a_spot_run_whose_budget_is_what_may_be_spent() -> None:
     job = proof_job("azure", Decimal("0.05"))
     assert (job.on, job.budget) == ("azure", Decimal("0.05"))
-    assert job.spot is not None
+    assert job.spot
     assert job.spot.fallback is Fallback.NONE
     assert job.time_limit is not None

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from stoker.errors import JobInvalid
-from stoker.model.job.job import Job
+from stoker.model.job.job import DataInput, Job
 from stoker.model.node.node import Need, Offer
 from stoker.server.admission import admit, to_store
 from stoker.testing.fake_provider import FakeProvider
@@ -25,8 +26,8 @@ BIG = Offer("cloud", "big", "here", Decimal(360), ready_s=60, release_s=125)  # 
 SMALL = Offer("cloud", "small", "there", Decimal(36), spot=True, ready_s=60, release_s=125)
 
 
-def job(budget: str, **more: object) -> Job:
-    return Job(**{"name": "ants", "run": "true", "on": "cloud", "budget": budget, **more})
+def job(budget: str, **more: Any) -> Job:
+    return Job.read({"name": "ants", "run": "true", "on": "cloud", "budget": budget, **more})
 
 
 def test_a_budget_below_the_cheapest_start_is_refused_with_the_minimum() -> None:
@@ -52,7 +53,10 @@ def test_any_budget_will_do_where_nothing_costs() -> None:
 
 def test_data_of_this_computer_may_follow_a_plan() -> None:
     wanted = Job(
-        name="ants", run="true", on="cloud", data={"a": "./data", "b": "https://here/x", "c": {"dataset": "c"}}
+        name="ants",
+        run="true",
+        on="cloud",
+        data={"a": DataInput(path="./data"), "b": DataInput(path="https://here/x"), "c": DataInput(dataset="c")},
     )
     assert admit(wanted, {"cloud": Cloud(BIG)}, data_follows=True) == BIG
     assert to_store(wanted, Cloud(BIG)) == ["a"]
@@ -60,7 +64,7 @@ def test_data_of_this_computer_may_follow_a_plan() -> None:
 
 def test_data_of_this_computer_is_refused_with_the_command_that_brings_it_there() -> None:
     for name, store in (("cloud", ""), ("cloud-twin", " --store twin")):
-        wanted = Job(name="ants", run="true", on=name, data={"Images": "./data"})
+        wanted = Job(name="ants", run="true", on=name, data={"Images": DataInput(path="./data")})
         with pytest.raises(JobInvalid) as refused:
             admit(wanted, {name: Cloud(BIG)})
         (problem,) = refused.value.problems

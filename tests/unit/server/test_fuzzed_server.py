@@ -66,7 +66,10 @@ class Fuzz:
         self.world, self.landing = world, landing
         self.chance = random.Random(seed)
         self.store = MemoryStore()
-        world.stores.open = lambda _name: self.store  # type: ignore[method-assign]
+        world.stores.open = self._open  # type: ignore[method-assign]
+
+    def _open(self, name: str) -> MemoryStore:
+        return self.store
 
     async def story(self, make_run: Make) -> None:
         world = self.world

@@ -12,7 +12,7 @@ import pytest
 
 from stoker.errors import JobInvalid
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest
-from stoker.model.job.job import DataMode, Job
+from stoker.model.job.job import DataInput, DataMode, Job
 from stoker.model.node.orders import DataOrder
 from stoker.model.workspace import layout
 from stoker.model.workspace.store import KnownStore
@@ -48,7 +48,7 @@ class World:
         return self.datasets.register(version, Manifest(files).to_bytes(), mark)
 
     def pin(self, shares_files: bool = True, pins: dict[str, str] | None = None, nodes: int = 1, **data: Any) -> Pinned:
-        job = Job(name="j", run="true", data={"x": data}, nodes=nodes)
+        job = Job(name="j", run="true", data={"x": DataInput(**data)}, nodes=nodes)
         return pin(InputRequest(job, "r1", "folder", pins or {}, shares_files), self.datasets, self.stores)
 
 

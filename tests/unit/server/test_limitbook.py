@@ -33,7 +33,7 @@ def over(run: Run, began: datetime, person: str = "anna") -> Run:
 def test_limits_are_kept_replaced_and_removed(database: Database) -> None:
     woken: list[bool] = []
     book = LimitBook(database, lambda: woken.append(True))
-    assert book.given == ()
+    assert not book.given
     book.save(ANNA)
     book.save(DAY)
     book.save(replace(ANNA, usd=Decimal("150.50")))

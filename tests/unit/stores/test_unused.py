@@ -20,7 +20,7 @@ def kept(folder: Path, name: str, age_s: float, now: float) -> Path:
     return path
 
 
-def test_what_was_used_lately_stays_and_the_rest_goes(tmp_path: Path):
+def test_what_was_used_lately_stays_and_the_rest_goes(tmp_path: Path) -> None:
     now = time.time()
     old, wheel = kept(tmp_path, "old.txt", 40 * DAY_S, now), kept(tmp_path, "abc/p.whl", 40 * DAY_S, now)
     used, young = kept(tmp_path, "def/q.whl", 40 * DAY_S, now), kept(tmp_path, "young.json", DAY_S, now)
@@ -30,7 +30,7 @@ def test_what_was_used_lately_stays_and_the_rest_goes(tmp_path: Path):
     assert {one.name for one in tmp_path.iterdir()} == {"def", "young.json"} and used.exists() and young.exists()
 
 
-def test_what_a_submission_has_just_found_stays_whatever_the_rule(tmp_path: Path):
+def test_what_a_submission_has_just_found_stays_whatever_the_rule(tmp_path: Path) -> None:
     now = time.time()
     found = kept(tmp_path, "list.txt", 60.0, now)
     assert remove_unused(tmp_path, 0.0, now) == 0 and found.exists()

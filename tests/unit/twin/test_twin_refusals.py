@@ -22,7 +22,7 @@ from stoker.twin.time.weather import Weather
 from stoker.twin.web import lenient
 
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
-SPOT = {"priority": "Spot", "billingProfile": {"maxPrice": -1}}
+SPOT: dict[str, Any] = {"priority": "Spot", "billingProfile": {"maxPrice": -1}}
 Body = dict[str, Any]
 
 
@@ -224,7 +224,7 @@ def test_a_version_that_there_is_not_is_refused_with_those_that_there_are(
     azure: Asker, path: str, code: str, listed: str
 ) -> None:
     with pytest.raises(Refused, match=f"{code}.*2999-01-01.*{listed}"):
-        azure.ask("GET", path, **{"api-version": "2999-01-01"})
+        azure.ask("GET", path, version="2999-01-01")
 
 
 def test_a_part_of_a_template_is_held_to_its_version_and_its_fields(azure: Asker) -> None:
@@ -313,7 +313,7 @@ def test_tags_have_the_same_limits_where_they_are_changed_by_themselves(azure: A
         merge(["a"])
 
 
-HOSTILE = (None, "", -1, 1e308, True, [], {}, [1], [{}], [[]], {"id": "x"}, "é", "\x00", 10**30)
+HOSTILE: tuple[Any, ...] = (None, "", -1, 1e308, True, [], {}, [1], [{}], [[]], {"id": "x"}, "é", "\x00", 10**30)
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

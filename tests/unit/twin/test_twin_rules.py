@@ -276,7 +276,7 @@ def test_a_budget_knows_what_was_spent_at_its_scope(azure: Asker) -> None:
 def test_the_version_is_required_and_must_be_a_date(azure: Asker) -> None:
     for version, code in (("", "MissingApiVersionParameter"), ("newest", "InvalidApiVersionParameter")):
         with pytest.raises(Refused, match=code):
-            azure.ask("GET", "/resourceGroups/g", **{"api-version": version})
+            azure.ask("GET", "/resourceGroups/g", version=version)
 
 
 def test_another_subscription_is_not_found(azure: Asker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from twinasks import IMAGE, Asker
@@ -14,7 +15,7 @@ from stoker.twin.time import passing
 from stoker.twin.time.weather import OrderedFault, Weather
 
 CUSTOM_SCRIPT = {"publisher": "Microsoft.Azure.Extensions", "type": "CustomScript", "typeHandlerVersion": "2.1"}
-SPOT = {"priority": "Spot", "evictionPolicy": "Deallocate", "billingProfile": {"maxPrice": -1}}
+SPOT: dict[str, Any] = {"priority": "Spot", "evictionPolicy": "Deallocate", "billingProfile": {"maxPrice": -1}}
 
 
 @pytest.fixture

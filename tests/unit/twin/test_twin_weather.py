@@ -94,13 +94,13 @@ def test_a_machine_that_acknowledges_its_notice_is_taken_at_once() -> None:
 
 
 def test_a_fault_on_order_befalls_the_requests_it_fits_as_often_as_ordered() -> None:
-    faults = (OrderedFault("slow", "PUT", "virtualMachines", times=2), OrderedFault("lose"))
+    faults: tuple[OrderedFault, ...] = (OrderedFault("slow", "PUT", "virtualMachines", times=2), OrderedFault("lose"))
     fault, faults = take(faults, ("slow", "lose"), "PUT", "/a/VIRTUALMACHINES/b")
     assert (fault and fault.kind, len(faults)) == ("slow", 2)
     fault, faults = take(faults, ("slow", "lose"), "GET", "/a/virtualMachines/b")
     assert (fault and fault.kind, len(faults)) == ("lose", 1)
     fault, faults = take(faults, ("slow", "lose"), "PUT", "/virtualMachines")
-    assert (fault and fault.kind, faults) == ("slow", ())
+    assert (fault and fault.kind, len(faults)) == ("slow", 0)
 
 
 def test_spot_prices_move_within_their_swing_and_hold_for_a_step() -> None:

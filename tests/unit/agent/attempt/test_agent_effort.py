@@ -104,9 +104,9 @@ def test_a_script_that_waits_behind_its_last_save_does_nothing_that_could_be_los
     work.idle_since = watch.now
     meter.now()
     watch.now += 6
-    assert (meter.now().unsaved_s, meter.now().blocked_s) == (pytest.approx(0, abs=0.5), 6)
+    assert [meter.now().unsaved_s, meter.now().blocked_s] == pytest.approx([0, 6], abs=0.5)
     go(meter, watch, (Phase.SAVING, 100))
-    assert (meter.now().unsaved_s, meter.now().blocked_s) == (pytest.approx(0, abs=0.5), 6)
+    assert [meter.now().unsaved_s, meter.now().blocked_s] == pytest.approx([0, 6], abs=0.5)
 
 
 def test_what_was_put_back_saves_none_of_the_new_work(meter: EffortMeter, watch: Watch) -> None:

@@ -33,9 +33,9 @@ from stoker.stores.folder.store import FolderStore
         ("runs/*", False),
     ],
 )
-def test_a_name_without_a_suffix_or_with_a_slash_is_a_folder(named: str, folder: bool):
+def test_a_name_without_a_suffix_or_with_a_slash_is_a_folder(named: str, folder: bool) -> None:
     assert is_folder(named) is folder
-    assert Job(name="a", run="b", checkpoints=named).checkpoints == (named,)
+    assert Job.read({"name": "a", "run": "b", "checkpoints": named}).checkpoints == (named,)
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_a_name_without_a_suffix_or_with_a_slash_is_a_folder(named: str, folder:
         (["a/", "a/b.pt"], "a/b.pt", "a"),
     ],
 )
-def test_what_a_path_belongs_to(named: list[str], path: str, root: str | None):
+def test_what_a_path_belongs_to(named: list[str], path: str, root: str | None) -> None:
     assert CheckpointPaths(named).root(path) == root
 
 
-def test_links_are_not_followed_by_a_glob(tmp_path: Path):
+def test_links_are_not_followed_by_a_glob(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "a.pt").touch()
@@ -66,9 +66,9 @@ def test_links_are_not_followed_by_a_glob(tmp_path: Path):
     assert present(tmp_path / "work", CheckpointPaths(["**/*.pt", "*/a.pt", "link/*.pt"])) == ["b.pt"]
 
 
-def test_a_file_and_what_a_glob_matches_come_back_and_nothing_else(tmp_path: Path):
+def test_a_file_and_what_a_glob_matches_come_back_and_nothing_else(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
-    job = Job(name="a", run="b", checkpoints=["checkpoint.pth.tar", "logs/*/ckpt", "epoch-*.pt"])
+    job = Job(name="a", run="b", checkpoints=("checkpoint.pth.tar", "logs/*/ckpt", "epoch-*.pt"))
     written = {"checkpoint.pth.tar": "1", "logs/v0/ckpt/x": "2", "epoch-3.pt": "3", "other.pt": "4"}
 
     def begin(attempt: int) -> tuple[Path, Checkpoints]:
@@ -97,10 +97,10 @@ def test_a_file_and_what_a_glob_matches_come_back_and_nothing_else(tmp_path: Pat
     assert back == {path: text for path, text in written.items() if path != "other.pt"}
 
 
-def test_a_file_that_is_rewritten_all_the_time_is_committed(tmp_path: Path):
+def test_a_file_that_is_rewritten_all_the_time_is_committed(tmp_path: Path) -> None:
     """The rules for folders apply to a single file."""
     store, now = FolderStore(tmp_path / "store"), [100.0]
-    job = Job(name="a", run="b", checkpoints=["last.pt"])
+    job = Job(name="a", run="b", checkpoints=("last.pt",))
     orders = Orders("r", "a-1", 1, 0, "key", job, "s", "python3")
     work = tmp_path / "node" / "work"
     work.mkdir(parents=True)

@@ -229,8 +229,13 @@ def test_a_file_overwritten_while_it_is_sent_is_in_no_set(run: Run, store: Count
     run.write("a", "a" * 10)
     run.write("b", b"b" * (9 << 20))
     run.look()
-    overwrite = iter([lambda: run.write("b", b"c" * (9 << 20))])
-    store.before_put = lambda _key: next(overwrite, lambda: None)()  # type: ignore[arg-type, return-value]
+    overwritten = iter([b"c" * (9 << 20)])
+
+    def overwrite(_key: str) -> None:
+        for data in overwritten:
+            run.write("b", data)
+
+    store.before_put = overwrite
     assert run.look(QUIET_S) is None
     assert run.content(run.commit())["b"] == b"c" * (9 << 20)
 
@@ -608,7 +613,8 @@ def test_whoever_takes_over_is_not_robbed_of_what_it_reads(store: CountingStore,
         first.write("b", f"{number}" * 10)
         first.commit()
     second = Run(store, tmp_path, attempt=2, job=job)
-    get, looked = store.get, []
+    get = store.get
+    looked: list[str] = []
 
     def get_and_commit(key: str, start: int = 0, size: int | None = None) -> bytes:
         if key.startswith(layout.checkpoint_files(RUN)) and len(looked) < 3:

@@ -3,6 +3,7 @@
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_keeping import CountingStore, Run, uploads
@@ -45,8 +46,14 @@ def test_several_names_of_one_file_are_one_content_that_is_read_once(run: Run, m
     step = run.write("step-1.pt", "1")
     for name in ("last.pt", "best.pt"):
         os.link(step, run.ckpt / name)
-    read, ship = [], run.checkpoints._contents.ship_open
-    monkeypatch.setattr(run.checkpoints._contents, "ship_open", lambda *one: read.append(one) or ship(*one))
+    ship = run.checkpoints._contents.ship_open
+    read: list[Any] = []
+
+    def counted(*one: Any) -> Any:
+        read.append(one)
+        return ship(*one)
+
+    monkeypatch.setattr(run.checkpoints._contents, "ship_open", counted)
     assert run.content(run.commit()).keys() == {"step-1.pt", "last.pt", "best.pt"}
     assert len(read) == 1
 

@@ -67,16 +67,18 @@ def of(work: Path, named: list[str], paths: list[str], texts: list[str] | None =
         (["out"], ["out/final/model.safetensors", "out/final/optimizer.bin"], "out/final"),
     ],
 )
-def test_the_newest_checkpoint_is_the_last_one_written(tmp_path: Path, named, written, expected):
+def test_the_newest_checkpoint_is_the_last_one_written(
+    tmp_path: Path, named: list[str], written: list[str], expected: str
+) -> None:
     assert of(tmp_path, named, written) == expected
 
 
-def test_a_small_file_called_latest_is_followed(tmp_path: Path):
+def test_a_small_file_called_latest_is_followed(tmp_path: Path) -> None:
     written = ["ckpt/global_step5/a.pt", "ckpt/latest", "ckpt/global_step9/a.pt"]
     assert of(tmp_path, ["ckpt"], written, ["x", "global_step5\n", "x"]) == "ckpt/global_step5"
     assert of(tmp_path, ["ckpt"], written, ["x", "../../etc", "x"]) == "ckpt/latest"
     assert of(tmp_path, ["ckpt"], written, ["x", "gone", "x"]) == "ckpt/latest"
 
 
-def test_a_set_without_files_has_none(tmp_path: Path):
+def test_a_set_without_files_has_none(tmp_path: Path) -> None:
     assert of(tmp_path, ["ckpt"], []) == ""

@@ -14,7 +14,7 @@ from stoker.agent.checkpoints.commits import Checkpoints
 from stoker.agent.checkpoints.openfiles import OpenForWriting
 from stoker.agent.checkpoints.restoring import put_back, read_fences
 from stoker.agent.machine.machine import NodeFolder
-from stoker.errors import Conflict, StoreFailed
+from stoker.errors import Conflict, Corrupt, StoreFailed
 from stoker.model.checkpoint import CheckpointSet, Fence, claim, visible
 from stoker.model.job.job import Job
 from stoker.model.node.orders import Orders
@@ -151,7 +151,7 @@ def test_every_single_flipped_bit_of_a_manifest_is_noticed(
         flip(manifest(store, three_sets[-1]), at)
         try:
             found = restoring.read_set(store, orders, three_sets[-1].position)
-        except restoring.Corrupt:
+        except Corrupt:
             continue
         finally:
             manifest(store, three_sets[-1]).write_bytes(whole)
@@ -305,7 +305,7 @@ def test_a_forged_set_changes_no_times_outside_its_folders(
     before = precious.stat().st_mtime_ns
     up = "../" * 30
     times = {str(precious): 1, f"{up}{str(precious).lstrip('/')}": 1, "../../precious": 1}
-    forge(store, three_sets[-1], changed_ns=three_sets[-1].changed_ns | times)
+    forge(store, three_sets[-1], changed_ns={**three_sets[-1].changed_ns, **times})
     node = next_node()
     assert node.begin()
     assert node.here()["model"] == "model 3"

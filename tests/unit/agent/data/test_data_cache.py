@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,8 @@ def test_a_content_that_is_too_short_or_gone_is_reported(cache: Cache) -> None:
 
 
 def test_a_store_that_is_away_for_a_while_is_asked_again(cache: Cache) -> None:
-    source, told = Source(b"one"), []
+    source = Source(b"one")
+    told: list[str] = []
 
     def get(key: str, start: int, size: int) -> bytes:
         if len(told) == 0 or len(source.asked) < 1:
@@ -147,13 +149,14 @@ def test_a_content_that_was_changed_by_hand_is_found(cache: Cache, change: str) 
     cache.settle([sha(b"right")])
     path = Path(cache.object(sha(b"right")))
     path.chmod(0o644)
-    {
+    changes: dict[str, Callable[[], object]] = {
         "bytes": lambda: path.write_bytes(b"wrong"),
         "size": lambda: path.write_bytes(b"right and more"),
         "time": lambda: os.utime(path),
         "mode": lambda: path.chmod(0o600),
         "gone": path.unlink,
-    }[change]()
+    }
+    changes[change]()
     assert cache.has(sha(b"right"), 5) is (change in ("time", "mode"))
     assert cache.repaired == ([sha(b"right")] if change in ("bytes", "size") else [])
     fetch(cache, Source(b"right"), b"right")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -57,7 +58,7 @@ LARGE = InputFacts(
         ),
     ],
 )
-def test_auto_chooses_and_says_why(changes: dict[str, object], mode: str, reason: str) -> None:
+def test_auto_chooses_and_says_why(changes: dict[str, Any], mode: str, reason: str) -> None:
     assert choose(replace(LARGE, **changes)) == ModeChoice(DataMode(mode), reason)
 
 

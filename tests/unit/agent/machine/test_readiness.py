@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,7 +113,7 @@ def test_amds_gpus_are_counted_as_their_kernel_driver_lists_them(tmp_path: Path)
     assert hardware.listed_gpus({"PATH": ""}, amd=tmp_path / "none") == 0
 
 
-def without_driver(machine: NodeMachine, **more: float) -> str:
+def without_driver(machine: NodeMachine, **more: Any) -> str:
     stopping = Stopping()
     with pytest.raises(Stopped):
         ready(replace(machine, **more), ONE_GPU, stopping)

@@ -13,14 +13,14 @@ from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.launch import RemoteStart, Workplace, command_line, environment
 from stoker.agent.processes.launchers import commands
 from stoker.checkpoint import surroundings
-from stoker.model.job.job import Job
+from stoker.model.job.job import DataInput, Job
 from stoker.model.node.orders import Orders
 
 FOLDER = NodeFolder(Path("/node"))
 
 
 def orders(run: str = "python train.py", *, nodes: int = 1, node: int = 0, data: Any = None, **job: Any) -> Orders:
-    one = Job(name="ants", run=run, data={name: {"path": path} for name, path in (data or {}).items()}, **job)
+    one = Job(name="ants", run=run, data={name: DataInput(path=path) for name, path in (data or {}).items()}, **job)
     return Orders("r1", "ants-1", 2, node, "key-1", one, "snap", "/usr/bin/python3", data or {}, nodes, "10.0.0.1")
 
 
@@ -185,14 +185,14 @@ def test_a_script_finds_where_everything_is() -> None:
 
 @pytest.mark.parametrize("name", ["HOME", "LC_ALL", "https_proxy", "NO_PROXY", "UV_INDEX_URL", "CUDA_HOME", "TZ"])
 def test_useful_variables_are_inherited(name: str) -> None:
-    assert environment(orders(), place(**{name: "x"}))[name] == "x"
+    assert environment(orders(), replace(place(), variables={name: "x"}))[name] == "x"
 
 
 @pytest.mark.parametrize(
     "name", ["AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK", "HF_TOKEN", "HOMELY", "MY_PATH", "LD_PRELOAD"]
 )
 def test_other_variables_are_not_inherited(name: str) -> None:
-    assert name not in environment(orders(), place(**{name: "x"}))
+    assert name not in environment(orders(), replace(place(), variables={name: "x"}))
 
 
 def test_the_environment_comes_first_in_the_path() -> None:

@@ -230,7 +230,7 @@ def test_a_usual_line_is_looked_at(line: str) -> None:
 
 
 # fmt: off
-TABLES = {
+TABLES: dict[str, tuple[str, list[tuple[float | None, dict[str, float]]]]] = {
     "fastai": ("epoch     train_loss  valid_loss  accuracy  time    \n0         0.512       0.411       0.871     00:12     \nwarming up\n1         0.402       0.391       0.881     00:11     ",
                [(0, {"train_loss": 0.512, "valid_loss": 0.411, "accuracy": 0.871}), (1, {"train_loss": 0.402, "valid_loss": 0.391, "accuracy": 0.881})]),
     "skorch": ("  epoch    train_loss    valid_acc    valid_loss     dur\n-------  ------------  -----------  ------------  ------\n      1        \x1b[36m0.6868\x1b[0m       \x1b[32m0.6000\x1b[0m        \x1b[35m0.6740\x1b[0m  0.0261",

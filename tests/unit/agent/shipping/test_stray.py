@@ -15,7 +15,7 @@ from stoker.model.wire import load
 from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
 
-JOB = Job(name="a", run="b", outputs="out", checkpoints=["ckpt", "*.ckpt"])
+JOB = Job(name="a", run="b", outputs="out", checkpoints=("ckpt", "*.ckpt"))
 ORDERS = Orders("r", "a-1", 1, 0, "key", JOB, "s", "python3")
 
 
@@ -25,7 +25,7 @@ def write(work: Path, *paths: str, size: int = 10) -> None:
         (work / path).write_bytes(b"x" * size)
 
 
-def test_new_and_rewritten_files_are_found_and_the_rest_is_not(tmp_path: Path):
+def test_new_and_rewritten_files_are_found_and_the_rest_is_not(tmp_path: Path) -> None:
     write(tmp_path, "train.py", "old.pt")
     since_ns = time.time_ns() + 10**9
     for path in (
@@ -47,7 +47,7 @@ def test_new_and_rewritten_files_are_found_and_the_rest_is_not(tmp_path: Path):
     assert {"old.pt", "m.pt"} <= {one.path for one in found}
 
 
-def test_what_is_too_much_is_named_but_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_too_much_is_named_but_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, work = FolderStore(tmp_path / "store"), tmp_path / "work"
     monkeypatch.setattr(stray, "MOST_BYTES", 100)
     write(work, "a.pt", "data/1.gz", "data/2.gz", size=40)
@@ -58,7 +58,7 @@ def test_what_is_too_much_is_named_but_not_kept(tmp_path: Path, monkeypatch: pyt
     assert [entry.path for entry in kept.entries] == ["a.pt", "data/1.gz"]
 
 
-def test_nothing_left_is_nothing_told(tmp_path: Path):
+def test_nothing_left_is_nothing_told(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
     assert stray.ship(store, ORDERS, []) == stray.StrayFiles()
     assert not list(store.list("runs"))

@@ -41,7 +41,8 @@ def series(steps: Iterable[int], value: Callable[[int], float] = loss) -> Series
 
 
 def attempt(first: int, last: int, value: Callable[[int], float] = loss, **facts: Any) -> AttemptTrace:
-    return AttemptTrace(**({"series": {"loss": series(range(first, last + 1), value)}, "ran_s": 1.0} | facts))
+    known: dict[str, Any] = {"series": {"loss": series(range(first, last + 1), value)}, "ran_s": 1.0}
+    return AttemptTrace(**(known | facts))
 
 
 def evicted(first: int, last: int, **facts: Any) -> AttemptTrace:
@@ -53,7 +54,8 @@ def resumed(first: int, last: int = STEPS, **facts: Any) -> AttemptTrace:
 
 
 def trace(*attempts: AttemptTrace, run: str = "t-2", **facts: Any) -> Trace:
-    return Trace(**({"run": run, "attempts": attempts, "files": FILES, "took_s": 3.0} | facts))
+    known: dict[str, Any] = {"run": run, "attempts": attempts, "files": FILES, "took_s": 3.0}
+    return Trace(**(known | facts))
 
 
 def evidence(*attempts: AttemptTrace, **facts: Any) -> Evidence:
@@ -336,7 +338,7 @@ def test_a_file_that_differs_while_all_metrics_agree_holds_something_unsaved() -
 
 
 def test_numbers_in_a_file_that_differ_slightly_are_close() -> None:
-    facts = {"largest": 1e-7, "relative": 1e-6, "where": "layer.weight"}
+    facts: dict[str, Any] = {"largest": 1e-7, "relative": 1e-6, "where": "layer.weight"}
     seen = evidence(evicted(1, 20), resumed(21), files=changed(FileFault.NUMBERS, **facts))
     check(judge(seen), Grade.CLOSE, "file weights.json: numbers differ by up to 1e-07", "in layer.weight")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import BinaryIO
 
 import pytest
@@ -20,7 +21,7 @@ class Faltering(MemoryStore):
         raise StoreUnavailable("busy")
 
 
-def test_pieces_of_a_large_file_are_reported_as_they_are_read(tmp_path) -> None:
+def test_pieces_of_a_large_file_are_reported_as_they_are_read(tmp_path: Path) -> None:
     told: list[int] = []
     counted = CountedStore(FolderStore(tmp_path), told.append)
     data = bytes(range(256)) * 20_000
@@ -38,6 +39,6 @@ def test_what_did_not_arrive_is_taken_back() -> None:
     assert told == [700, -700]
 
 
-def _written(path, data: bytes) -> str:
+def _written(path: Path, data: bytes) -> str:
     path.write_bytes(data)
     return str(path)

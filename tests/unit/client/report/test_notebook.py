@@ -11,7 +11,7 @@ from stoker.model.run.report import MetricSummary
 from stoker.model.run.run import Run, RunState
 
 
-def test_a_card_shows_state_time_metrics_and_lines(make_run: Callable[..., Run], now: datetime):
+def test_a_card_shows_state_time_metrics_and_lines(make_run: Callable[..., Run], now: datetime) -> None:
     metrics = {"val_loss": MetricSummary(last=0.123456, least=0, most=1, count=2)}
     run = make_run(1, state=RunState.RUNNING, started_at=now, metrics=metrics, reason="attempt 1 <is> running")
     card = notebook.card(run, now + timedelta(seconds=3725), ["epoch 1", "<b>loud</b>"])
@@ -19,7 +19,7 @@ def test_a_card_shows_state_time_metrics_and_lines(make_run: Callable[..., Run],
         assert part in card
 
 
-def test_a_terminal_is_not_a_notebook():
+def test_a_terminal_is_not_a_notebook() -> None:
     assert not notebook.inside()
 
 
@@ -34,7 +34,7 @@ class Spoken:
         yield b"ond\n"
 
 
-def test_the_live_card_is_replaced_in_place_and_once_more_at_the_end(make_run: Callable[..., Run]):
+def test_the_live_card_is_replaced_in_place_and_once_more_at_the_end(make_run: Callable[..., Run]) -> None:
     shown: list[str] = []
     run: Any = Spoken(make_run(1))
 
@@ -50,7 +50,7 @@ def test_the_live_card_is_replaced_in_place_and_once_more_at_the_end(make_run: C
     assert "succeeded" in shown[-1]
 
 
-def test_metrics_are_a_sequence_with_series_and_a_frame(now: datetime):
+def test_metrics_are_a_sequence_with_series_and_a_frame(now: datetime) -> None:
     points = Metrics(
         [Point(1, 0, now, 1, {"loss": 3.0}), Point(1, 0, now, 2, {"loss": 2.0, "acc": 0.5}), Point(1, 0, now, None, {})]
     )

@@ -21,24 +21,24 @@ def kept(tmp_path: Path, **files: str) -> list[str]:
     return [*found.checkpoints, *found.models]
 
 
-def test_a_function_saves_where_it_is_told_to(tmp_path: Path):
+def test_a_function_saves_where_it_is_told_to(tmp_path: Path) -> None:
     code = "import torch\ndef keep(state, path):\n    torch.save(state, path)\n"
     code += "keep(m, 'a/last.pt')\nkeep(m, path='b/x.pt')\n"
     assert kept(tmp_path, train=code) == ["a/last.pt", "b/x.pt"]
 
 
-def test_a_default_counts_only_where_a_call_leaves_it_out(tmp_path: Path):
+def test_a_default_counts_only_where_a_call_leaves_it_out(tmp_path: Path) -> None:
     code = "import torch\ndef keep(state, path='never.pt'):\n    torch.save(state, path)\nkeep(m, 'last.pt')\n"
     assert kept(tmp_path, train=code) == ["last.pt"]
 
 
-def test_a_wrapper_that_passes_all_arguments_on_is_seen_through(tmp_path: Path):
+def test_a_wrapper_that_passes_all_arguments_on_is_seen_through(tmp_path: Path) -> None:
     code = "import utils\nutils.save_on_master(state, 'out/checkpoint.pth')\n"
     utils = "import torch\ndef save_on_master(*args, **kwargs):\n    torch.save(*args, **kwargs)\n"
     assert kept(tmp_path, train=code, utils=utils) == ["out/checkpoint.pth"]
 
 
-def test_an_object_that_saves_knows_its_folder_from_where_it_is_made(tmp_path: Path):
+def test_an_object_that_saves_knows_its_folder_from_where_it_is_made(tmp_path: Path) -> None:
     code = "from engine.saver import Saver\nSaver('work', net).save(3)\n"
     saver = (
         "import os, torch\nclass Saver:\n"
@@ -49,7 +49,7 @@ def test_an_object_that_saves_knows_its_folder_from_where_it_is_made(tmp_path: P
     assert kept(tmp_path, train=code, engine____init__="", engine__saver=saver) == ["work/epoch_3.pt"]
 
 
-def test_relative_imports_and_modules_of_modules_are_followed(tmp_path: Path):
+def test_relative_imports_and_modules_of_modules_are_followed(tmp_path: Path) -> None:
     inner = "import torch\nPLACE = 'deep/ckpt.pt'\ndef keep(m):\n    torch.save(m, PLACE)\n"
     outer = "from .inner import keep\n"
     assert kept(tmp_path, train="from pkg import outer\n", pkg____init__="", pkg__outer=outer, pkg__inner=inner) == [
@@ -67,10 +67,10 @@ def test_relative_imports_and_modules_of_modules_are_followed(tmp_path: Path):
         + "\ntorch.save(m, f0('a'))\n",
     ],
 )
-def test_a_script_that_goes_in_circles_is_read_in_no_time(tmp_path: Path, code: str):
+def test_a_script_that_goes_in_circles_is_read_in_no_time(tmp_path: Path, code: str) -> None:
     assert kept(tmp_path, train=code) == []
 
 
-def test_a_text_that_is_replaced_is_no_file_that_is_moved(tmp_path: Path):
+def test_a_text_that_is_replaced_is_no_file_that_is_moved(tmp_path: Path) -> None:
     assert kept(tmp_path, train="name = 'a'.replace('a', 'checkpoint.pt')\n") == []
     assert kept(tmp_path, train="import os\nos.replace('tmp', 'checkpoint.pt')\n") == ["checkpoint.pt"]

@@ -14,7 +14,7 @@ from stoker.client.settings import from_environment
 from stoker.client.submit.jobfile import read_text
 from stoker.client.submit.preparation import prepare
 from stoker.errors import JobInvalid
-from stoker.model.job.job import Job
+from stoker.model.job.job import DataInput, Job
 from stoker.model.node.orders import Orders
 
 NANOGPT = """
@@ -42,7 +42,7 @@ def told(tmp_path: Path, code: str, ignored: str = "", **job: object) -> list[st
     return opened.missing(given, prepared.tree)
 
 
-def test_a_file_that_an_ignore_file_leaves_out_is_named_with_the_line_that_brings_it(tmp_path: Path):
+def test_a_file_that_an_ignore_file_leaves_out_is_named_with_the_line_that_brings_it(tmp_path: Path) -> None:
     [said] = told(tmp_path, NANOGPT)
     assert said == (
         "`data/shakespeare/train.bin`, which train.py opens, is not uploaded: an ignore file excludes it. "
@@ -50,7 +50,7 @@ def test_a_file_that_an_ignore_file_leaves_out_is_named_with_the_line_that_bring
     )
 
 
-def test_a_module_that_an_ignore_file_leaves_out_is_named(tmp_path: Path):
+def test_a_module_that_an_ignore_file_leaves_out_is_named(tmp_path: Path) -> None:
     (tmp_path / "project" / "models").mkdir(parents=True)
     (tmp_path / "project" / "models" / "net.py").write_text("x = 1\n")
     (tmp_path / "project" / "here.py").write_text("x = 1\n")
@@ -63,7 +63,7 @@ def test_a_module_that_an_ignore_file_leaves_out_is_named(tmp_path: Path):
     assert told(tmp_path, code, ignored="here.py\n", data={"here": {"path": "here.py", "at": "here.py"}}) == []
 
 
-def test_a_file_outside_of_the_source_is_named(tmp_path: Path):
+def test_a_file_outside_of_the_source_is_named(tmp_path: Path) -> None:
     [said] = told(tmp_path, 'open("../shared/corpus.txt")')
     assert (
         "it is outside the source" in said and "corpus: {path: ../shared/corpus.txt, at: ../shared/corpus.txt}" in said
@@ -71,7 +71,7 @@ def test_a_file_outside_of_the_source_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["a, b", "2024", "x y: z", "{x}", "null", "my data"])
-def test_a_folder_of_any_name_is_brought_by_a_line_that_a_job_file_can_have(tmp_path: Path, name: str):
+def test_a_folder_of_any_name_is_brought_by_a_line_that_a_job_file_can_have(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "project" / name
     folder.mkdir(parents=True)
     (folder / "x.bin").write_text("x")
@@ -90,27 +90,27 @@ def test_a_folder_of_any_name_is_brought_by_a_line_that_a_job_file_can_have(tmp_
         ("../shared --epochs 3", "../shared"),
     ],
 )
-def test_what_the_command_gives_to_the_script_is_named(tmp_path: Path, arguments: str, path: str):
+def test_what_the_command_gives_to_the_script_is_named(tmp_path: Path, arguments: str, path: str) -> None:
     [said] = told(tmp_path, "import sys", run=f"python train.py {arguments}")
     assert said.startswith(f"`{path}`, which train.py opens, is not uploaded")
 
 
 @pytest.mark.parametrize("arguments", ["--out out.txt", "--log-dir=../shared", "--x notes.txt", "--y ${outputs}", "-v"])
-def test_where_a_script_is_told_to_write_is_not_missing(tmp_path: Path, arguments: str):
+def test_where_a_script_is_told_to_write_is_not_missing(tmp_path: Path, arguments: str) -> None:
     assert told(tmp_path, "import sys", run=f"python train.py {arguments}") == []
 
 
-def test_a_file_too_far_above_the_source_is_named_without_a_line_that_would_be_refused(tmp_path: Path):
+def test_a_file_too_far_above_the_source_is_named_without_a_line_that_would_be_refused(tmp_path: Path) -> None:
     (tmp_path / "far.txt").write_text("x")
     [said] = told(tmp_path / "a/b/c", 'open("../../../../far.txt")')
     assert "`../../../../far.txt`" in said and "data:" not in said and "Move it" in said
 
 
-def test_names_that_no_file_can_have_are_passed_over(tmp_path: Path):
+def test_names_that_no_file_can_have_are_passed_over(tmp_path: Path) -> None:
     assert told(tmp_path, 'open("a\\0b")\nopen("../" + "x" * 300)\nopen("../%s")' % ("x" * 190 + "y" * 7)) == []
 
 
-def test_several_files_of_a_folder_outside_are_brought_as_that_folder(tmp_path: Path):
+def test_several_files_of_a_folder_outside_are_brought_as_that_folder(tmp_path: Path) -> None:
     code = 'import os\nROOT = "../shared"\nopen(os.path.join(ROOT, "corpus.txt"))\nopen(ROOT + "/words.txt")'
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "words.txt").write_text("x")
@@ -118,27 +118,29 @@ def test_several_files_of_a_folder_outside_are_brought_as_that_folder(tmp_path: 
     assert "`data: {shared: {path: ../shared, at: ../shared}}` adds it" in said
 
 
-def test_files_that_a_module_of_the_script_opens_are_named_with_it(tmp_path: Path):
+def test_files_that_a_module_of_the_script_opens_are_named_with_it(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "dataset.py").write_text("def read(path):\n    return open(path)\n")
     [said] = told(tmp_path, 'from dataset import read\nread("data/shakespeare/train.bin")')
     assert "which dataset.py opens" in said
 
 
-def test_what_is_brought_or_sent_or_written_is_not_missing(tmp_path: Path):
+def test_what_is_brought_or_sent_or_written_is_not_missing(tmp_path: Path) -> None:
     data = {"shakespeare": {"path": "data/shakespeare", "at": "data/shakespeare"}}
     assert told(tmp_path, NANOGPT, data=data) == []
     assert told(tmp_path, 'open("notes.txt")\nopen("out.txt", "w")\nopen("/etc/passwd")') == []
 
 
-def test_an_input_appears_where_the_script_expects_it(tmp_path: Path):
+def test_an_input_appears_where_the_script_expects_it(tmp_path: Path) -> None:
     work, data = tmp_path / "work", tmp_path / "shakespeare"
     (work / "data" / "other").mkdir(parents=True)
     (work / "data" / "other" / "prepare.py").write_text("code")
     data.mkdir()
     (data / "train.bin").write_text("bytes")
     (data / "prepare.py").write_text("not taken")
-    job = Job(name="a", run="b", data={"x": {"path": "x", "at": "data/new"}, "y": {"path": "y", "at": "data/other"}})
+    job = Job(
+        name="a", run="b", data={"x": DataInput(path="x", at="data/new"), "y": DataInput(path="y", at="data/other")}
+    )
     orders = Orders("r", "a-1", 1, 0, "k", job, "s", "p", data={"x": str(data), "y": str(data)})
     place_inputs(work, orders)
     assert levels_above(job) == 0
@@ -148,11 +150,11 @@ def test_an_input_appears_where_the_script_expects_it(tmp_path: Path):
         place_inputs(work, orders)
 
 
-def test_an_input_may_appear_beside_the_working_directory(tmp_path: Path):
+def test_an_input_may_appear_beside_the_working_directory(tmp_path: Path) -> None:
     folder, data = NodeFolder(tmp_path / "node"), tmp_path / "corpus"
     data.mkdir()
     (data / "train.csv").write_text("1,2")
-    job = Job(name="a", run="b", data={"x": {"path": "x", "at": "../../data"}, "y": {"path": "y", "at": "../y"}})
+    job = Job(name="a", run="b", data={"x": DataInput(path="x", at="../../data"), "y": DataInput(path="y", at="../y")})
     orders = Orders("r", "a-1", 1, 0, "k", job, "s", "p", data={"x": str(data), "y": str(data / "train.csv")})
     folder.deepen(levels_above(job))
     folder.make({})
@@ -164,19 +166,21 @@ def test_an_input_may_appear_beside_the_working_directory(tmp_path: Path):
 
 
 @pytest.mark.parametrize("at", ["../../../../data", "..", "../..", "data/../../x", "/data", "../data/../../.."])
-def test_an_input_cannot_appear_further_up(at: str):
+def test_an_input_cannot_appear_further_up(at: str) -> None:
     with pytest.raises(JobInvalid, match="at most 3 folders above"):
-        Job(name="a", run="b", data={"x": {"path": "x", "at": at}})
+        Job(name="a", run="b", data={"x": DataInput(path="x", at=at)})
 
 
-def test_a_folder_that_is_left_out_of_the_code_still_appears_where_it_was(tmp_path: Path):
+def test_a_folder_that_is_left_out_of_the_code_still_appears_where_it_was(tmp_path: Path) -> None:
     for name in ("data/a", "outputs/ants-1", "checkpoints/old"):
         (tmp_path / name).mkdir(parents=True)
     data = {"a": "data/a", "earlier": "outputs/ants-1", "old": "checkpoints/old"}
     run = "python t.py " + " ".join(f"${{data.{name}}}" for name in data)
     (tmp_path / "t.py").touch()
     prepared = prepare(
-        Job(name="a", run=run, data=data), tmp_path, from_environment({"STOKER_HOME": str(tmp_path / "h")})
+        Job.read({"name": "a", "run": run, "data": data}),
+        tmp_path,
+        from_environment({"STOKER_HOME": str(tmp_path / "h")}),
     )
     assert {name: use.at for name, use in prepared.job.data.items() if use.at} == {"a": "data/a"}
 

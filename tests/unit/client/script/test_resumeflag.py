@@ -62,28 +62,28 @@ def resume(tmp_path: Path, code: str, **modules: str) -> str:
         ('"--epochs", type=int', ""),
     ],
 )
-def test_a_flag_is_taken_for_what_it_says(tmp_path: Path, declared: str, expected: str):
+def test_a_flag_is_taken_for_what_it_says(tmp_path: Path, declared: str, expected: str) -> None:
     told = re.search(r'dest="(\w+)"', declared)
     name = told[1] if told else declared.split('"')[1].lstrip("-").replace("-", "_")
     assert resume(tmp_path, f"{HEAD}p.add_argument({declared}){LOADS.format(name)}") == expected
 
 
-def test_a_flag_that_says_where_to_save_is_not_one_to_resume_with(tmp_path: Path):
+def test_a_flag_that_says_where_to_save_is_not_one_to_resume_with(tmp_path: Path) -> None:
     saves = "a = p.parse_args()\nif exists(a.ckpt):\n    torch.load(a.ckpt)\ntorch.save(model, a.ckpt)\n"
     assert resume(tmp_path, f'{HEAD}p.add_argument("--ckpt", default="last.pt")\n{saves}') == ""
 
 
-def test_weights_to_begin_with_are_not_a_checkpoint(tmp_path: Path):
+def test_weights_to_begin_with_are_not_a_checkpoint(tmp_path: Path) -> None:
     begins = "a = p.parse_args()\nmodel.load_state_dict(torch.load(a.weights))\n"
     assert resume(tmp_path, f'{HEAD}p.add_argument("--weights")\n{begins}') == ""
 
 
-def test_a_flag_that_says_it_goes_before_one_that_may_mean_it(tmp_path: Path):
+def test_a_flag_that_says_it_goes_before_one_that_may_mean_it(tmp_path: Path) -> None:
     both = 'p.add_argument("--load")\np.add_argument("--pretrained")\np.add_argument("--resume")\n'
     assert resume(tmp_path, HEAD + both) == f"--resume {NEWEST}"
 
 
-def test_flags_of_a_module_that_reads_the_command_line_are_known(tmp_path: Path):
+def test_flags_of_a_module_that_reads_the_command_line_are_known(tmp_path: Path) -> None:
     options = f'{HEAD}def get():\n    p.add_argument("--resume", action="store_true")\n    return p.parse_args()\n'
     assert resume(tmp_path, "import options\nargs = options.get()\n", options=options) == "--resume"
 
@@ -101,11 +101,11 @@ def test_flags_of_a_module_that_reads_the_command_line_are_known(tmp_path: Path)
         ("init_from = 'scratch'\nexec(open('configurator.py').read())\n", "--init_from=resume"),
     ],
 )
-def test_other_libraries_for_command_lines_are_known(tmp_path: Path, code: str, expected: str):
+def test_other_libraries_for_command_lines_are_known(tmp_path: Path, code: str, expected: str) -> None:
     assert resume(tmp_path, code) == expected
 
 
-def test_an_empty_key_of_a_hydra_configuration_is_given(tmp_path: Path):
+def test_an_empty_key_of_a_hydra_configuration_is_given(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "train.yaml").write_text("ckpt_path: null\ntrainer:\n  epochs: 3\n")
     code = "import hydra\n@hydra.main(config_path='conf', config_name='train')\ndef main(cfg): pass\n"

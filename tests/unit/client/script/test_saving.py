@@ -130,7 +130,13 @@ def test_the_folder_of_the_script_is_not_taken_for_its_outputs(tmp_path: Path) -
 
 def test_what_a_notebook_saves_above_its_folder_is_kept(tmp_path: Path) -> None:
     code = TRAIN + "torch.save({}, '../models/last.pt')\ntorch.load('../models/last.pt')"
-    cell = {"cell_type": "code", "source": code, "metadata": {}, "outputs": [], "execution_count": None}
+    cell: dict[str, object] = {
+        "cell_type": "code",
+        "source": code,
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+    }
     notebook = json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
     _, _, checkpoints = proposed(tmp_path, "notebooks/train.ipynb", notebook)
     assert checkpoints == "models"

@@ -14,9 +14,11 @@ from stoker.client.submit import jobfile
 from stoker.errors import BadInput
 from stoker.model.job.job import Job
 
+JobFor = Callable[..., Job]
+
 
 @pytest.fixture
-def job_for(tmp_path: Path) -> Callable[..., Job]:
+def job_for(tmp_path: Path) -> JobFor:
     """The job in the starter for a folder with these files."""
 
     def job_for(folder: str = "My Project", **files: str) -> Job:
@@ -48,19 +50,19 @@ parser.add_argument("--model_name", required=True)
 """
 
 
-def test_an_empty_folder_gets_a_job_to_fill_in(job_for):
+def test_an_empty_folder_gets_a_job_to_fill_in(job_for: JobFor) -> None:
     job = job_for()
     assert (job.name, job.run) == ("my-project", "python train.py")
 
 
-def test_the_script_is_found_by_its_name_and_then_by_what_it_does(job_for):
+def test_the_script_is_found_by_its_name_and_then_by_what_it_does(job_for: JobFor) -> None:
     assert job_for("a", utils_py="", train_py="", main_py="").run == "python train.py"
     assert job_for("b", utils_py="x = 1", experiment_py="if __name__ == '__main__': pass").run == "python experiment.py"
     assert job_for("c", data_py="", net_py="import torch").run == "python net.py"
     assert job_for("d", setup_py="if __name__ == '__main__': pass", train_bert_py="").run == "python train_bert.py"
 
 
-def test_a_script_that_is_named_is_taken(tmp_path: Path):
+def test_a_script_that_is_named_is_taken(tmp_path: Path) -> None:
     for name in ("train.py", "evaluate.py", "src/fit.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(FLAGS)
@@ -78,7 +80,7 @@ def test_a_script_that_is_named_is_taken(tmp_path: Path):
         ("train.txt", "`train.txt` cannot be read as Python"),
     ],
 )
-def test_a_script_that_cannot_be_meant_is_refused(tmp_path: Path, named: str, said: str):
+def test_a_script_that_cannot_be_meant_is_refused(tmp_path: Path, named: str, said: str) -> None:
     folder = tmp_path / "code"
     (folder / "src").mkdir(parents=True)
     (tmp_path / "other.py").write_text("x = 1")
@@ -87,7 +89,7 @@ def test_a_script_that_cannot_be_meant_is_refused(tmp_path: Path, named: str, sa
         starter(folder, Path(named))
 
 
-def test_flags_for_folders_are_filled_in(job_for):
+def test_flags_for_folders_are_filled_in(job_for: JobFor) -> None:
     job = job_for(train_py=FLAGS, images__ant_txt="x")
     assert job.run == (
         "python train.py --input_dir ${data.input} --output-dir ${outputs} --checkpoint_dir ${checkpoints}"
@@ -110,19 +112,21 @@ def test_flags_for_folders_are_filled_in(job_for):
         ('"--out", default="./out"', "joblib.dump(m, a.out + '/m.joblib')", "--out ${outputs}"),
     ],
 )
-def test_a_flag_that_names_a_file_is_given_one_in_the_outputs(job_for, declared: str, saves: str, given: str):
+def test_a_flag_that_names_a_file_is_given_one_in_the_outputs(
+    job_for: JobFor, declared: str, saves: str, given: str
+) -> None:
     code = f"import argparse, joblib, pickle\np = argparse.ArgumentParser()\np.add_argument({declared})\n"
     assert job_for(train_py=f"{code}a = p.parse_args()\n{saves}\n").run == f"python train.py {given}"
 
 
 @pytest.mark.parametrize("declared", ['"-w", dest="weights"', '"-w"', '"--weights", "-w"'])
-def test_what_a_flag_of_one_letter_stands_for_is_known(job_for, declared: str):
+def test_what_a_flag_of_one_letter_stands_for_is_known(job_for: JobFor, declared: str) -> None:
     code = f"import argparse, numpy\np = argparse.ArgumentParser()\np.add_argument({declared}, default='w.npz')\n"
     name = "weights" if "weights" in declared else "w"
     assert job_for(train_py=f"{code}a = p.parse_args()\nnumpy.savez(a.{name}, w=1)\n").checkpoints == ("w.npz",)
 
 
-def test_a_letter_of_click_is_known_by_its_parameter(job_for):
+def test_a_letter_of_click_is_known_by_its_parameter(job_for: JobFor) -> None:
     code = "import click, joblib\n@click.command()\n@click.option('-o', 'output', required=True)\n"
     job = job_for(
         train_py=f"{code}def main(output):\n    joblib.dump(1, output)\nif __name__ == '__main__':\n    main()\n"
@@ -130,13 +134,13 @@ def test_a_letter_of_click_is_known_by_its_parameter(job_for):
     assert job.run == "python train.py -o ${outputs}/model.joblib"
 
 
-def test_data_that_is_not_there_is_left_to_the_script(job_for):
+def test_data_that_is_not_there_is_left_to_the_script(job_for: JobFor) -> None:
     job = job_for(train_py=FLAGS)
     assert not job.data
     assert "input_dir" not in job.run
 
 
-def test_other_flags_are_reported_in_a_comment(tmp_path: Path):
+def test_other_flags_are_reported_in_a_comment(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(FLAGS)
     text = starter(tmp_path)
     assert "# it also accepts --input_dir images, --epochs 25" in text
@@ -155,12 +159,14 @@ def test_other_flags_are_reported_in_a_comment(tmp_path: Path):
         ('torch.save(model, f"{d}/model.pt")\nsave("a: b/c")\nsave("C:/x/y")', "outputs", "checkpoints"),
     ],
 )
-def test_folders_the_script_writes_to_are_downloaded(job_for, code: str, outputs: str, checkpoints: str):
+def test_folders_the_script_writes_to_are_downloaded(
+    job_for: JobFor, code: str, outputs: str, checkpoints: str
+) -> None:
     job = job_for(train_py=code)
     assert (job.outputs, job.checkpoints) == (outputs, (checkpoints,))
 
 
-def test_a_model_written_beside_the_script_is_kept_and_so_downloaded(tmp_path: Path):
+def test_a_model_written_beside_the_script_is_kept_and_so_downloaded(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text('import torch\ntorch.save(net, "model.pt")')
     assert read(tmp_path).checkpoints == ("model.pt",)
 
@@ -183,7 +189,9 @@ def test_a_model_written_beside_the_script_is_kept_and_so_downloaded(tmp_path: P
         ("a = b\nb = a\ntorch.save(x, a)", ("checkpoints",)),
     ],
 )
-def test_what_a_script_saves_is_found_by_what_its_text_says(job_for, code: str, checkpoints: tuple[str, ...]):
+def test_what_a_script_saves_is_found_by_what_its_text_says(
+    job_for: JobFor, code: str, checkpoints: tuple[str, ...]
+) -> None:
     assert job_for(train_py=code).checkpoints == checkpoints
 
 
@@ -199,18 +207,18 @@ def test_what_a_script_saves_is_found_by_what_its_text_says(job_for, code: str, 
         ('add_argument("--lr")', None),
     ],
 )
-def test_the_flag_that_makes_a_script_resume_is_found(job_for, flag: str, resume: str | None):
+def test_the_flag_that_makes_a_script_resume_is_found(job_for: JobFor, flag: str, resume: str | None) -> None:
     assert job_for(train_py=f'p.{flag}\ntorch.save(x, "ckpt.pt")').resume == resume
 
 
-def test_of_two_that_may_be_meant_the_other_is_named(tmp_path: Path):
+def test_of_two_that_may_be_meant_the_other_is_named(tmp_path: Path) -> None:
     for name in ("train_a.py", "train_b.py", "evaluate.py"):
         (tmp_path / name).write_text("import torch\nmodel.fit(x)\ntorch.save(x, 'm.pt')")
     found = propose(tmp_path)
     assert (found.script, found.others) == ("train_a.py", ("train_b.py",))
 
 
-def test_requirements_and_secrets_and_ranks_are_offered_but_not_switched_on(tmp_path: Path):
+def test_requirements_and_secrets_and_ranks_are_offered_but_not_switched_on(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import os, torch.distributed as dist\nos.environ['HF_TOKEN']\nos.getenv('HOME')"
     )
@@ -222,7 +230,7 @@ def test_requirements_and_secrets_and_ranks_are_offered_but_not_switched_on(tmp_
     assert read(tmp_path) == Job(name=read(tmp_path).name, run="python train.py")
 
 
-def test_every_line_it_offers_can_be_switched_on(tmp_path: Path):
+def test_every_line_it_offers_can_be_switched_on(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import os, torch.distributed as dist\nos.environ['HF_TOKEN']")
     (tmp_path / "requirements.txt").touch()
     head, *lines = starter(tmp_path).splitlines()
@@ -233,25 +241,25 @@ def test_every_line_it_offers_can_be_switched_on(tmp_path: Path):
     assert (job.processes, job.launcher, job.secrets, job.retries) == ("gpus", "torchrun", ("HF_TOKEN",), 2)
 
 
-def test_the_script_is_not_run(job_for, tmp_path: Path):
+def test_the_script_is_not_run(job_for: JobFor, tmp_path: Path) -> None:
     job_for(train_py=f"open({str(tmp_path / 'ran')!r}, 'w')")
     assert not (tmp_path / "ran").exists()
 
 
-def test_files_that_are_no_python_are_passed_over(job_for):
+def test_files_that_are_no_python_are_passed_over(job_for: JobFor) -> None:
     job = job_for("a", train_py="def (", main_py="x = 1")
     assert job.run == "python main.py"
     assert job_for("b", train_py="(" * 100_000, main_py="x = 1").run == "python main.py"
 
 
 @pytest.mark.parametrize("name", ["Ünïcode", "42", "-_-", "true", "a" * 200, "null", "x #y: z"])
-def test_any_folder_name_becomes_a_name(tmp_path: Path, name: str):
+def test_any_folder_name_becomes_a_name(tmp_path: Path, name: str) -> None:
     place = tmp_path / name
     place.mkdir()
     assert read(place).name
 
 
-def test_a_script_with_an_odd_name_is_quoted(tmp_path: Path):
+def test_a_script_with_an_odd_name_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "my train: é.py").write_text("import torch")
     assert read(tmp_path).run == "python 'my train: é.py'"
 
@@ -263,7 +271,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=3), st.lists(TEXTS, max_size=3))
 def test_whatever_the_script_says_the_starter_can_be_read(
     tmp_path: Path, flags: list[tuple[str, str]], writes: list[str]
-):
+) -> None:
     rows = [f"p.add_argument({'--' + name!r}, default={default!r})" for name, default in flags]
     rows += [f"torch.save(m, {path!r}); os.makedirs({path!r}); x = dict(output_dir={path!r})" for path in writes]
     (tmp_path / "train.py").write_text("\n".join(rows), encoding="utf-8")
@@ -299,12 +307,12 @@ def test_what_the_job_file_cannot_mend_is_reported(tmp_path: Path, code: str, sa
     assert any(said in line for line in lines) if said else not lines
 
 
-def test_a_script_that_is_made_for_a_launcher_gets_one(job_for) -> None:
+def test_a_script_that_is_made_for_a_launcher_gets_one(job_for: JobFor) -> None:
     needs = "import os, torch.distributed as d\nd.init_process_group('gloo')\nrank = int(os.environ['RANK'])"
     assert job_for(train_py=needs).launcher == "torchrun"
 
 
-def test_a_script_that_asks_for_its_rank_is_started_alone(job_for) -> None:
+def test_a_script_that_asks_for_its_rank_is_started_alone(job_for: JobFor) -> None:
     asks = "import os\nddp = int(os.environ.get('RANK', -1)) != -1\nif ddp: rank = int(os.environ['RANK'])"
     assert job_for(train_py=asks).launcher == "auto"
 
@@ -319,13 +327,13 @@ def test_a_package_that_is_a_program_is_started_as_one(tmp_path: Path) -> None:
     assert (found.run, found.outputs) == ("python -m trainer", "exp")
 
 
-def test_an_argument_without_a_name_is_given_the_data_that_is_there(job_for) -> None:
+def test_an_argument_without_a_name_is_given_the_data_that_is_there(job_for: JobFor) -> None:
     code = 'import argparse\np = argparse.ArgumentParser()\np.add_argument("data_dir")\np.add_argument("--lr")'
     job = job_for(train_py=code, data__a_txt="")
     assert (job.run, job.data["data"].path) == ("python train.py ${data.data}", "data")
 
 
-def test_of_several_commands_of_argparse_the_one_that_trains_is_started_with_its_own_options(job_for) -> None:
+def test_of_several_commands_of_argparse_the_one_that_trains_is_started_with_its_own_options(job_for: JobFor) -> None:
     code = """
 import argparse, torch
 parser = argparse.ArgumentParser()
@@ -378,13 +386,13 @@ torch.save(m, Config().place / "last.pt")
         (PROPERTY, "keep/a"),
     ],
 )
-def test_places_are_found_however_a_script_puts_them_together(job_for, code: str, kept: str) -> None:
+def test_places_are_found_however_a_script_puts_them_together(job_for: JobFor, code: str, kept: str) -> None:
     head = "import os, json, pickle, torch, numpy as np\nfrom pathlib import Path\nloss.backward()\n"
     job = job_for(train_py=head + code)
     assert kept in job.checkpoints and "conf" not in (job.outputs, *job.checkpoints)
 
 
-def test_what_a_module_below_src_writes_is_named_from_the_folder_of_the_job_file(job_for) -> None:
+def test_what_a_module_below_src_writes_is_named_from_the_folder_of_the_job_file(job_for: JobFor) -> None:
     code = 'import torch, pkg.model\nloss.backward()\ntorch.save(m, "ckpt/last.pt")\nif __name__ == "__main__": 1'
     job = job_for(src__pkg__train_py=code, src__pkg__model_py="", src__pkg____init___py="")
     assert (job.run, job.checkpoints) == ("cd src && python -m pkg.train", ("src/ckpt",))
@@ -480,6 +488,6 @@ def test_a_notebook_in_a_folder_below_is_found_where_nothing_else_trains(tmp_pat
     assert read(tmp_path).run == "python train.py"
 
 
-def test_a_switch_that_starts_over_is_not_taken_for_one_that_resumes(job_for) -> None:
+def test_a_switch_that_starts_over_is_not_taken_for_one_that_resumes(job_for: JobFor) -> None:
     code = 'import argparse, torch\np = argparse.ArgumentParser()\np.add_argument("--restart", action="store_true")\n'
     assert job_for(train_py=code + 'loss.backward()\ntorch.save(m, "a.pt")').resume is None

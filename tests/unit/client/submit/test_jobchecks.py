@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,10 @@ from stoker.errors import JobInvalid
 from stoker.model.job.job import Job
 
 
-def planned(place: Path, run: str, **more: object) -> set[str]:
+def planned(place: Path, run: str, **more: Any) -> set[str]:
     """The paths that would be sent."""
     settings = from_environment({"STOKER_HOME": str(place.parent / "home")})
-    prepared = prepare(Job(name="a", run=run, **more), place, settings)  # type: ignore[arg-type]
+    prepared = prepare(Job(name="a", run=run, **more), place, settings)
     return {entry.path for entry in prepared.tree.snapshot.entries}
 
 
@@ -42,14 +43,14 @@ def place(tmp_path: Path) -> Path:
         ("python hidden.py", "`hidden.py`"),
     ],
 )
-def test_a_script_that_is_not_there_is_a_problem_of_the_job(place: Path, run: str, found: str):
+def test_a_script_that_is_not_there_is_a_problem_of_the_job(place: Path, run: str, found: str) -> None:
     with pytest.raises(JobInvalid) as caught:
         planned(place, run)
     [problem] = caught.value.problems
     assert (problem.field, problem.found) == ("run", found)
 
 
-def test_the_nearest_script_and_the_ignore_file_are_named(place: Path):
+def test_the_nearest_script_and_the_ignore_file_are_named(place: Path) -> None:
     with pytest.raises(JobInvalid) as caught:
         planned(place, "python trian.py")
     assert caught.value.problems[0].nearest == "train.py"
@@ -75,12 +76,12 @@ def test_the_nearest_script_and_the_ignore_file_are_named(place: Path):
         "echo x",
     ],
 )
-def test_what_is_there_or_cannot_be_known_is_no_problem(place: Path, run: str):
+def test_what_is_there_or_cannot_be_known_is_no_problem(place: Path, run: str) -> None:
     assert "train.py" in planned(place, run)
 
 
 @pytest.mark.parametrize("named", ["train.py", "*.py", "src/*", "go.sh"])
-def test_a_source_file_as_a_checkpoint_is_refused(place: Path, named: str):
+def test_a_source_file_as_a_checkpoint_is_refused(place: Path, named: str) -> None:
     with pytest.raises(JobInvalid) as caught:
         planned(place, "sh go.sh", checkpoints=[named])
     assert caught.value.problems[0].field == "checkpoints"
@@ -88,13 +89,13 @@ def test_a_source_file_as_a_checkpoint_is_refused(place: Path, named: str):
 
 
 @pytest.mark.parametrize("named", ["stale.pt", "*.pt", "**/*.pt"])
-def test_a_checkpoint_of_an_earlier_run_does_not_come_along(place: Path, named: str):
+def test_a_checkpoint_of_an_earlier_run_does_not_come_along(place: Path, named: str) -> None:
     sent = planned(place, "python train.py", checkpoints=[named])
     assert "stale.pt" not in sent and {"train.py", "src/fit.py"} <= sent
 
 
-def test_a_folder_with_a_suffix_is_one_because_it_is_there(place: Path):
+def test_a_folder_with_a_suffix_is_one_because_it_is_there(place: Path) -> None:
     (place / "model.ckpt").mkdir()
     settings = from_environment({"STOKER_HOME": str(place.parent / "home")})
-    job = Job(name="a", run="python train.py", checkpoints=["model.ckpt", "gone.ckpt"])
+    job = Job(name="a", run="python train.py", checkpoints=("model.ckpt", "gone.ckpt"))
     assert prepare(job, place, settings).job.checkpoints == ("model.ckpt/", "gone.ckpt")

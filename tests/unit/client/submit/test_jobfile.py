@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +14,10 @@ from stoker.client.submit.jobfile import JobFile
 from stoker.errors import BadInput, JobInvalid, Problem
 from stoker.model.job.job import Job
 
+Write = Callable[[str | bytes], Path]
+Find = Callable[..., list[Problem]]
+Read = Callable[..., Job]
+
 GOOD = """\
 # what to run
 name: ants
@@ -20,7 +26,7 @@ run: python train.py --out ${outputs}
 
 
 @pytest.fixture
-def write(tmp_path: Path):
+def write(tmp_path: Path) -> Write:
     def write(text: str | bytes) -> Path:
         path = tmp_path / "stoker.yaml"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -30,7 +36,7 @@ def write(tmp_path: Path):
 
 
 @pytest.fixture
-def problems(write):
+def problems(write: Write) -> Find:
     def problems(text: str | bytes, *sets: str) -> list[Problem]:
         with pytest.raises(JobInvalid) as caught:
             jobfile.read(write(text), sets)
@@ -40,7 +46,7 @@ def problems(write):
 
 
 @pytest.fixture
-def job(write):
+def job(write: Write) -> Read:
     def job(text: str, *sets: str) -> Job:
         return jobfile.read(write(text), sets).job
 
@@ -51,13 +57,13 @@ def where(problem: Problem) -> tuple[str, int, int]:
     return problem.field, problem.line, problem.column
 
 
-def test_a_job_file_gives_its_job_and_its_folder(write, tmp_path: Path):
+def test_a_job_file_gives_its_job_and_its_folder(write: Write, tmp_path: Path) -> None:
     read = jobfile.read(write(GOOD))
     assert read.job == Job(name="ants", run="python train.py --out ${outputs}")
     assert read.folder == tmp_path
 
 
-def test_every_field_of_the_design_can_be_written(job):
+def test_every_field_of_the_design_can_be_written(job: Read) -> None:
     read = job("""\
 name: ants-and-bees
 run: python train.py --input_dir ${data.images} --output_dir ${outputs} --epochs 25
@@ -88,20 +94,20 @@ secrets: [HF_TOKEN]
 
 
 @pytest.mark.parametrize("word", ["yes", "no", "on", "off", "y", "2020-01-01", "12:30:45", "1_000"])
-def test_words_that_older_yaml_turns_into_something_else_stay_text(job, word: str):
+def test_words_that_older_yaml_turns_into_something_else_stay_text(job: Read, word: str) -> None:
     assert job(f"{GOOD}env:\n  A: {word}\n").env["A"] == word
 
 
 @pytest.mark.parametrize("number", ["1.10", "007", "1e3", "0x10", "+5", ".5", "-.inf"])
-def test_a_number_in_the_environment_is_taken_as_it_is_written(job, number: str):
+def test_a_number_in_the_environment_is_taken_as_it_is_written(job: Read, number: str) -> None:
     assert job(f"{GOOD}env:\n  A: {number}\n").env["A"] == number
 
 
-def test_money_is_exact(job):
+def test_money_is_exact(job: Read) -> None:
     assert job(GOOD + "budget: 0.10\n").budget == Decimal("0.10")
 
 
-def test_anchors_and_aliases_are_fine(job):
+def test_anchors_and_aliases_are_fine(job: Read) -> None:
     read = job(GOOD + "env: &e {A: b}\ndata:\n  x: &p /data\n  y: *p\n")
     assert read.data["y"].path == "/data"
 
@@ -130,7 +136,7 @@ def test_anchors_and_aliases_are_fine(job):
         (GOOD + "nodes: &n x\nretries: *n\n", [("nodes", 4, 8), ("retries", 5, 10)]),
     ],
 )
-def test_problems_have_their_places_in_the_order_of_the_file(problems, text: str, expected):
+def test_problems_have_their_places_in_the_order_of_the_file(problems: Find, text: str, expected: Any) -> None:
     assert [where(problem) for problem in problems(text)] == expected
 
 
@@ -158,12 +164,14 @@ def test_problems_have_their_places_in_the_order_of_the_file(problems, text: str
         ("name: " + "[" * 100_000, 1, 36, "values inside values inside values"),
     ],
 )
-def test_what_cannot_be_read_is_shown_with_its_place(problems, text: str, line: int, column: int, found: str):
+def test_what_cannot_be_read_is_shown_with_its_place(
+    problems: Find, text: str, line: int, column: int, found: str
+) -> None:
     (problem,) = problems(text)
     assert (problem.line, problem.column, problem.found) == (line, column, found)
 
 
-def test_a_few_lines_that_stand_for_billions_of_values_are_refused(problems):
+def test_a_few_lines_that_stand_for_billions_of_values_are_refused(problems: Find) -> None:
     rows = ["a: &a [x, x, x, x, x, x, x, x, x]"]
     for before, name in ("ab", "bc", "cd", "de", "ef", "fg", "gh"):
         rows.append(f"{name}: &{name} [{', '.join(['*' + before] * 9)}]")
@@ -171,53 +179,53 @@ def test_a_few_lines_that_stand_for_billions_of_values_are_refused(problems):
     assert problem.found == "values inside values inside values"
 
 
-def test_bytes_that_are_not_text_have_a_place(problems):
+def test_bytes_that_are_not_text_have_a_place(problems: Find) -> None:
     (problem,) = problems(b"name: \xc3\xa9\nrun: a\xff\n")
     assert (problem.line, problem.column, problem.found) == (2, 7, "the byte 0xff")
 
 
-def test_a_byte_order_mark_does_no_harm(write):
+def test_a_byte_order_mark_does_no_harm(write: Write) -> None:
     assert jobfile.read(write(b"\xef\xbb\xbf" + GOOD.encode())).job.name == "ants"
 
 
-def test_an_unknown_key_names_the_nearest(problems):
+def test_an_unknown_key_names_the_nearest(problems: Find) -> None:
     (problem,) = problems(GOOD + "ndoes: 2\n")
     assert problem.nearest == "nodes"
 
 
-def test_the_message_can_be_clicked_in_an_editor(write):
+def test_the_message_can_be_clicked_in_an_editor(write: Write) -> None:
     path = write(GOOD + "nodes: 0\n")
     with pytest.raises(JobInvalid) as caught:
         jobfile.read(path)
     assert str(caught.value) == f"{path}:4:8: nodes: found `0`, expected a whole number, 1 or more"
 
 
-def test_a_missing_file_is_answered_with_the_command_that_makes_one(tmp_path: Path):
+def test_a_missing_file_is_answered_with_the_command_that_makes_one(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"job file .* not found") as caught:
         jobfile.read(tmp_path / "stoker.yaml")
     assert "stoker init" in caught.value.hint
 
 
-def test_a_missing_file_points_to_the_one_with_the_other_ending(tmp_path: Path):
+def test_a_missing_file_points_to_the_one_with_the_other_ending(tmp_path: Path) -> None:
     (tmp_path / "stoker.yml").touch()
     with pytest.raises(BadInput) as caught:
         jobfile.read(tmp_path / "stoker.yaml")
     assert str(tmp_path / "stoker.yml") in caught.value.hint
 
 
-def test_a_folder_is_not_a_job_file(tmp_path: Path, write):
+def test_a_folder_is_not_a_job_file(tmp_path: Path, write: Write) -> None:
     write(GOOD)
     with pytest.raises(BadInput, match="is a folder") as caught:
         jobfile.read(tmp_path)
     assert str(tmp_path / "stoker.yaml") in caught.value.hint
 
 
-def test_a_file_of_megabytes_is_not_a_job_file(write):
+def test_a_file_of_megabytes_is_not_a_job_file(write: Write) -> None:
     with pytest.raises(BadInput, match="bytes"):
         jobfile.read(write("#" * 1_000_001))
 
 
-def test_problems_that_come_back_from_the_server_get_their_places(write):
+def test_problems_that_come_back_from_the_server_get_their_places(write: Write) -> None:
     read = jobfile.read(write(GOOD + "data:\n  images: /nowhere\n"))
     located = read.locate(JobInvalid([Problem("data.images", "`/nowhere`", "a path that exists")], hint="look"))
     assert [where(problem) for problem in located.problems] == [("data.images", 5, 11)]
@@ -225,7 +233,7 @@ def test_problems_that_come_back_from_the_server_get_their_places(write):
     assert str(located).startswith(f"{read.path}:5:11: ")
 
 
-def test_a_problem_of_a_field_the_file_does_not_have_is_placed_at_its_start(write):
+def test_a_problem_of_a_field_the_file_does_not_have_is_placed_at_its_start(write: Write) -> None:
     read = jobfile.read(write(GOOD))
     located = read.locate(JobInvalid([Problem("on", "`local`", "a provider")]))
     assert where(located.problems[0]) == ("on", 2, 1)
@@ -256,12 +264,14 @@ def test_a_problem_of_a_field_the_file_does_not_have_is_placed_at_its_start(writ
         (" nodes = 4", "nodes", 4),
     ],
 )
-def test_a_setting_on_the_command_line_is_read_like_the_file(job, setting: str, field: str, expected):
+def test_a_setting_on_the_command_line_is_read_like_the_file(
+    job: Read, setting: str, field: str, expected: Any
+) -> None:
     value = getattr(job(GOOD, setting), field)
     assert (str(value) if field == "stop_when" else value) == expected
 
 
-def test_a_setting_changes_a_part_and_keeps_the_rest(job):
+def test_a_setting_changes_a_part_and_keeps_the_rest(job: Read) -> None:
     text = GOOD + "spot: {max_price: 1, fallback: on-demand}\nenv: {A: a, B: b}\ncheckpoints: [x, y]\n"
     read = job(text, "spot.max_price=0.5", "env.B=c", "checkpoints[1]=z")
     assert read.spot and (read.spot.max_price, read.spot.fallback) == (Decimal("0.5"), "on-demand")
@@ -269,7 +279,7 @@ def test_a_setting_changes_a_part_and_keeps_the_rest(job):
     assert read.checkpoints == ("x", "z")
 
 
-def test_a_setting_inside_a_short_form_widens_it(job):
+def test_a_setting_inside_a_short_form_widens_it(job: Read) -> None:
     text = GOOD + "environment: requirements.txt\ndata: {x: /a}\nspot: true\n"
     read = job(text, "environment.python=/usr/bin/python3", "data.x.mode=mount", "spot.max_price=2")
     assert (read.environment.requirements, read.environment.python) == ("requirements.txt", "/usr/bin/python3")
@@ -277,11 +287,11 @@ def test_a_setting_inside_a_short_form_widens_it(job):
     assert read.spot and read.spot.max_price == 2
 
 
-def test_the_last_of_several_settings_wins(job):
+def test_the_last_of_several_settings_wins(job: Read) -> None:
     assert job(GOOD, "nodes=2", "nodes=3").nodes == 3
 
 
-def test_a_setting_can_mend_the_file(job):
+def test_a_setting_can_mend_the_file(job: Read) -> None:
     assert job(GOOD + "nodes: many\n", "nodes=3").nodes == 3
 
 
@@ -300,12 +310,12 @@ def test_a_setting_can_mend_the_file(job):
         ("run=", "--set run", ""),
     ],
 )
-def test_a_wrong_setting_is_named_as_the_place(problems, setting: str, field: str, nearest: str):
+def test_a_wrong_setting_is_named_as_the_place(problems: Find, setting: str, field: str, nearest: str) -> None:
     (problem,) = problems(GOOD, setting)
     assert (problem.field, problem.nearest, problem.line) == (field, nearest, 0)
 
 
-def test_problems_of_file_and_settings_come_together(problems):
+def test_problems_of_file_and_settings_come_together(problems: Find) -> None:
     found = problems(GOOD + "nodes: x\nretries: y\n", "processes=z")
     assert [where(one) for one in found] == [("nodes", 4, 8), ("retries", 5, 10), ("--set processes", 0, 0)]
 
@@ -317,7 +327,7 @@ YAMLISH = st.text(alphabet="abnameru:01.- \n\t{}[]&*!'\"#|>%@,?\x00é\u2028\ud7f
 @given(
     st.one_of(st.binary(max_size=60), st.text(max_size=80).map(lambda text: text.encode("utf-8", "replace")), YAMLISH)
 )
-def test_any_file_gives_a_job_or_a_clean_error(tmp_path: Path, content: bytes | str):
+def test_any_file_gives_a_job_or_a_clean_error(tmp_path: Path, content: bytes | str) -> None:
     path = tmp_path / "stoker.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     expect_job_or_clean_error(path, [])
@@ -334,7 +344,7 @@ SETS = st.one_of(st.text(max_size=40), st.builds("{}={}".format, KEYS, st.one_of
 
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(SETS, max_size=4))
-def test_any_setting_gives_a_job_or_a_clean_error(tmp_path: Path, sets: list[str]):
+def test_any_setting_gives_a_job_or_a_clean_error(tmp_path: Path, sets: list[str]) -> None:
     path = tmp_path / "stoker.yaml"
     path.write_text(GOOD + "spot: true\ncheckpoints: a\ndata: {x: /a}\n")
     expect_job_or_clean_error(path, sets)

@@ -36,10 +36,10 @@ def test_costs_are_summed_by_experiment_dearest_first() -> None:
     ]
     made = costs(runs, By.EXPERIMENT, at(1000), zone=UTC)
     assert [(row.name, row.runs, row.seconds, row.usd) for row in made.rows] == [
-        ("bees", 1, 600, Decimal("0.6")),
-        ("ants", 2, 150, Decimal("0.15")),
+        ("bees", 1, Decimal(600), Decimal("0.6")),
+        ("ants", 2, Decimal(150), Decimal("0.15")),
     ]
-    assert (made.total.usd, made.total.runs, made.total.usd_per_hour) == (Decimal("0.75"), 3, 0)
+    assert (made.total.usd, made.total.runs, made.total.usd_per_hour) == (Decimal("0.75"), 3, Decimal(0))
 
 
 def test_costs_are_summed_by_person_cluster_and_run() -> None:
@@ -78,12 +78,12 @@ def test_what_goes_on_says_what_an_hour_costs() -> None:
 
 def test_a_clock_that_was_set_back_makes_no_cost_negative() -> None:
     made = costs([a_run(1, spell(100, None))], By.DAY, at(50), zone=UTC)
-    assert (made.rows, made.total.usd) == ((), 0)
+    assert (list(made.rows), made.total.usd) == ([], Decimal(0))
 
 
 def test_no_runs_cost_nothing() -> None:
     made = costs([], By.PERSON, at(0), zone=UTC)
-    assert (made.rows, made.total.usd, made.total.runs) == ((), 0, 0)
+    assert (list(made.rows), made.total.usd, made.total.runs) == ([], Decimal(0), 0)
 
 
 def test_costs_survive_their_journey() -> None:

@@ -134,8 +134,8 @@ def test_a_node_that_does_not_stop_is_stopped_and_its_last_report_is_read(story:
     assert story.actions == (StopNode("cloud", "000000000001-1"),)
     assert story.run.state is RunState.RUNNING
     gone = NodeSight("000000000001-1", NodeState.GONE, still=True)
-    story.round(node=gone, report=story.report())
-    assert story.run.state is RunState.PAUSED
+    run = story.round(node=gone, report=story.report())
+    assert run.state is RunState.PAUSED
     assert meter.spent(story.run, story.now + timedelta(days=1)) <= Decimal(1)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 from stoker.engine.lifecycle import begin
 from stoker.engine.money import meter
@@ -28,7 +29,7 @@ def costing(make_run: Make, now: datetime, price: Decimal = HOUR) -> Run:
     return meter.asked(run, run.attempts[0].key, price, now)
 
 
-def sees(run: Run, price: Decimal = HOUR, state: NodeState = NodeState.UP, **more: object) -> Sighting:
+def sees(run: Run, price: Decimal = HOUR, state: NodeState = NodeState.UP, **more: Any) -> Sighting:
     return Sighting(nodes=(NodeSight(run.attempts[-1].key, state, usd_per_hour=price, **more),))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -35,9 +36,17 @@ def at(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def new_run(**facts: object) -> Run:
+def new_run(**facts: Any) -> Run:
     job = Job(name="ants", run="true", on="cloud")
-    given = {"id": "00a", "name": "ants-1", "number": 1, "job": job, "snapshot": "", "python": "", "submitted_at": NOW}
+    given: dict[str, Any] = {
+        "id": "00a",
+        "name": "ants-1",
+        "number": 1,
+        "job": job,
+        "snapshot": "",
+        "python": "",
+        "submitted_at": NOW,
+    }
     return Run(**{**given, **facts})
 
 

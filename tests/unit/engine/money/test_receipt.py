@@ -86,7 +86,7 @@ def test_a_node_that_had_made_its_last_save_did_nothing_until_it_was_missed() ->
     resting = replace(first, effort=replace(first.effort, at_rest=True))
     made = receipt(replace(run, attempts=(resting, second)), at(1000))
     parts = made.stays[0].parts
-    assert (parts[Part.USEFUL].seconds, parts[Part.REDONE].seconds) == (100, 0)
+    assert [parts[Part.USEFUL].seconds, parts[Part.REDONE].seconds] == [100, 0]
     assert parts[Part.IDLE].seconds == receipt(run, at(1000)).stays[0].parts[Part.IDLE].seconds + 12
     adds_up(made, run)
 
@@ -96,8 +96,8 @@ def test_a_node_that_was_gone_before_it_was_missed_did_nothing_meanwhile() -> No
     run = story(vanished(idle=-8.0), Told(asked=300))
     made = receipt(run, at(1000))
     first = made.stays[0].parts
-    assert (first[Part.PROVISIONING].seconds, first[Part.USEFUL].seconds) == (40, 70)
-    assert (first[Part.REDONE].seconds, first[Part.IDLE].seconds) == (30 + 4, 0)
+    assert [first[Part.PROVISIONING].seconds, first[Part.USEFUL].seconds] == [40, 70]
+    assert [first[Part.REDONE].seconds, first[Part.IDLE].seconds] == [30 + 4, 0]
     adds_up(made, run)
 
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from stoker.engine.decision import StartSpare, StopNode
 from stoker.engine.lifecycle import begin
 from stoker.engine.offers.deadline import SUPPOSED_LOSS_S, SUPPOSED_START_S, Urgency, noted, outlook, words
-from stoker.engine.offers.market import choose, needs
+from stoker.engine.offers.market import Market, choose, needs
 from stoker.engine.offers.moving import attend, let_go, wanted
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
@@ -36,7 +37,7 @@ def run(make_run: Make) -> Run:
 
 
 @pytest.fixture
-def market(run: Run) -> dict[object, list[Offer]]:
+def market(run: Run) -> Market:
     spot, sure = needs(run.job)
     return {("cloud", spot): [SPOT], ("cloud", sure): [SURE]}
 
@@ -45,9 +46,9 @@ def after(now: datetime, seconds: float) -> datetime:
     return now + timedelta(seconds=seconds)
 
 
-def report(now: datetime, progress: float | None, *, saved: bool = True, **facts: object) -> Report:
+def report(now: datetime, progress: float | None, *, saved: bool = True, **facts: Any) -> Report:
     effort = Effort(now, kept=Kept(1, 1, now) if saved else None)
-    known = {"attempt": 1, "node": 0, "phase": Phase.RUNNING, "at": now, "beat": 1, "started_at": now}
+    known: dict[str, Any] = {"attempt": 1, "node": 0, "phase": Phase.RUNNING, "at": now, "beat": 1, "started_at": now}
     return Report(**{**known, "progress": progress, "effort": effort, **facts})
 
 
@@ -65,7 +66,7 @@ def test_a_deadline_asks_for_both_kinds_without_spot_being_named(run: Run) -> No
 
 
 def test_spot_that_is_switched_off_stays_off_with_a_deadline() -> None:
-    assert [need.spot for need in needs(Job(name="ants", run="true", spot=False, deadline="12h"))] == [False]
+    assert [need.spot for need in needs(Job(name="ants", run="true", spot=False, deadline=12 * HOUR))] == [False]
 
 
 def test_work_that_is_left_is_measured(run: Run, now: datetime) -> None:
@@ -91,7 +92,7 @@ def test_between_two_reports_a_run_is_supposed_to_go_on_but_not_for_long(run: Ru
     assert late and late.work_s == pytest.approx(0.59 * 5 * HOUR)
 
 
-def test_without_progress_half_of_the_deadline_is_supposed_to_be_work(run: Run, market: dict, now: datetime) -> None:
+def test_without_progress_half_of_the_deadline_is_supposed_to_be_work(run: Run, market: Market, now: datetime) -> None:
     assert choose(run, market, now) == SPOT
     assert choose(run, market, after(now, 5 * HOUR)) == SURE
     assert "the script does not report its progress yet, so 5 h of work are assumed" in words(run, now)
@@ -99,7 +100,9 @@ def test_without_progress_half_of_the_deadline_is_supposed_to_be_work(run: Run, 
     assert choose(limited, market, after(now, HOUR)) == SURE
 
 
-def test_a_run_waits_for_spot_while_it_has_time_and_not_when_it_has_not(run: Run, market: dict, now: datetime) -> None:
+def test_a_run_waits_for_spot_while_it_has_time_and_not_when_it_has_not(
+    run: Run, market: Market, now: datetime
+) -> None:
     begun = working(run, SPOT, now, 2, 0.4)
     evicted = replace(begun.attempts[0], state=AttemptState.EVICTED, ended_at=after(now, 300 + 2 * HOUR))
     gone = Refusal(SPOT, after(now, 300 + 2 * HOUR))
@@ -113,7 +116,7 @@ def test_a_run_waits_for_spot_while_it_has_time_and_not_when_it_has_not(run: Run
     assert view and view.urgency is Urgency.URGENT
 
 
-def test_one_that_was_never_measured_does_not_wait_for_long(run: Run, market: dict, now: datetime) -> None:
+def test_one_that_was_never_measured_does_not_wait_for_long(run: Run, market: Market, now: datetime) -> None:
     asked = begin(run, now, [SPOT]).run.attempts[-1]
     nothing = replace(asked, state=AttemptState.LOST, trouble="no-capacity", ended_at=now)
     waiting = replace(run, attempts=(nothing,))
@@ -122,7 +125,7 @@ def test_one_that_was_never_measured_does_not_wait_for_long(run: Run, market: di
     assert choose(retried, market, after(now, 610)) == SURE
 
 
-def test_on_demand_asks_for_spot_ahead_and_moves_only_when_it_is_there(run: Run, market: dict, now: datetime) -> None:
+def test_on_demand_asks_for_spot_ahead_and_moves_only_when_it_is_there(run: Run, market: Market, now: datetime) -> None:
     begun, later = working(run, SURE, now, 1, 0.2), after(now, 300 + HOUR)
     assert wanted(begun, market, later) == SPOT
     node = NodeSight(begun.attempts[-1].key, NodeState.UP)
@@ -141,7 +144,7 @@ def test_on_demand_asks_for_spot_ahead_and_moves_only_when_it_is_there(run: Run,
     assert moved.run.attempts[-1].offer == SPOT
 
 
-def test_a_machine_that_is_unavailable_costs_a_run_nothing(run: Run, market: dict, now: datetime) -> None:
+def test_a_machine_that_is_unavailable_costs_a_run_nothing(run: Run, market: Market, now: datetime) -> None:
     begun, later = working(run, SURE, now, 1, 0.2), after(now, 300 + HOUR)
     asked = replace(begun, attempts=(replace(begun.attempts[-1], spare=SPOT),))
     gone = NodeSight(f"{run.id}-2", NodeState.GONE, "there is none")
@@ -152,7 +155,7 @@ def test_a_machine_that_is_unavailable_costs_a_run_nothing(run: Run, market: dic
     assert wanted(stays.run, market, after(later, 60)) == SPOT
 
 
-def test_a_run_that_has_saved_nothing_is_never_moved(run: Run, market: dict, now: datetime) -> None:
+def test_a_run_that_has_saved_nothing_is_never_moved(run: Run, market: Market, now: datetime) -> None:
     begun, later = working(run, SURE, now, 1, 0.2), after(now, 300 + HOUR)
     attempt = begun.attempts[-1]
     assert attempt.last is not None
@@ -160,21 +163,21 @@ def test_a_run_that_has_saved_nothing_is_never_moved(run: Run, market: dict, now
     assert wanted(unsaved, market, later) is None
 
 
-def test_spot_is_left_before_an_eviction_would_cost_the_deadline(run: Run, market: dict, now: datetime) -> None:
+def test_spot_is_left_before_an_eviction_would_cost_the_deadline(run: Run, market: Market, now: datetime) -> None:
     slow, later = working(run, SPOT, now, 5, 0.5), after(now, 300 + 5 * HOUR)
     assert wanted(slow, market, later) == SURE
     fast = working(run, SPOT, now, 5, 0.8)
     assert wanted(fast, market, later) is None
 
 
-def test_cheaper_spot_is_worth_a_move_where_much_is_left(run: Run, market: dict, now: datetime) -> None:
+def test_cheaper_spot_is_worth_a_move_where_much_is_left(run: Run, market: Market, now: datetime) -> None:
     spot, sure = needs(run.job)
     both = {("cloud", spot): [SPOT, CHEAP], ("cloud", sure): [SURE]}
     assert wanted(working(run, SPOT, now, 1, 0.2), both, after(now, 300 + HOUR)) == CHEAP
     assert wanted(working(run, SPOT, now, 1, 0.9), both, after(now, 300 + HOUR)) is None
 
 
-def test_on_demand_is_released_where_there_is_time_to_wait(run: Run, market: dict, now: datetime) -> None:
+def test_on_demand_is_released_where_there_is_time_to_wait(run: Run, market: Market, now: datetime) -> None:
     begun, later = working(run, SURE, now, 1, 0.3), after(now, 300 + HOUR)
     assert let_go(begun, market, later) is None  # spot has not been tried yet
     refused = replace(begun.attempts[-1], refusals=(Refusal(SPOT, later),))

@@ -12,11 +12,11 @@ import pytest
 from stoker.engine.decision import StartNode, StartSpare
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.nodes.leftovers import claimed
-from stoker.engine.offers.market import FIRST_PAUSE_S, choose, needs, why_none
+from stoker.engine.offers.market import FIRST_PAUSE_S, Market, choose, needs, why_none
 from stoker.engine.patience import MOST_LOST
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
-from stoker.model.job.job import Job, Spot
+from stoker.model.job.job import Fallback, Job, Spot
 from stoker.model.node.node import NodeSight, NodeState, Offer
 from stoker.model.node.orders import Notice
 from stoker.model.run.report import Outcome, Phase, Report
@@ -31,12 +31,12 @@ SURE = Offer("cloud", "small", "here", Decimal("0.50"))
 
 @pytest.fixture
 def run(make_run: Make) -> Run:
-    job = Job(name="job", run="true", on="cloud", spot=Spot(fallback="on-demand"))
+    job = Job(name="job", run="true", on="cloud", spot=Spot(fallback=Fallback.ON_DEMAND))
     return replace(make_run(), job=job)
 
 
 @pytest.fixture
-def market(run: Run) -> dict[object, list[Offer]]:
+def market(run: Run) -> Market:
     spot, sure = needs(run.job)
     return {("cloud", spot): [OTHER, CHEAP], ("cloud", sure): [SURE]}
 
@@ -47,11 +47,11 @@ def lost(run: Run, offer: Offer, at: datetime, trouble: str = "no-capacity") -> 
     return advance(asked, Sighting(node=gone), at).run
 
 
-def test_the_cheapest_spot_is_taken_first(run: Run, market: dict, now: datetime) -> None:
+def test_the_cheapest_spot_is_taken_first(run: Run, market: Market, now: datetime) -> None:
     assert choose(run, market, now) == CHEAP
 
 
-def test_an_offer_that_had_nothing_is_left_alone_for_longer_each_time(run: Run, market: dict, now: datetime) -> None:
+def test_an_offer_that_had_nothing_is_left_alone_for_longer_each_time(run: Run, market: Market, now: datetime) -> None:
     run = lost(run, CHEAP, now)
     assert choose(run, market, now) == OTHER
     assert choose(run, market, now + timedelta(seconds=FIRST_PAUSE_S)) == CHEAP
@@ -60,12 +60,12 @@ def test_an_offer_that_had_nothing_is_left_alone_for_longer_each_time(run: Run, 
     assert choose(run, market, now + timedelta(seconds=3 * FIRST_PAUSE_S)) == CHEAP
 
 
-def test_without_any_spot_the_fallback_is_on_demand(run: Run, market: dict, now: datetime) -> None:
+def test_without_any_spot_the_fallback_is_on_demand(run: Run, market: Market, now: datetime) -> None:
     run = lost(lost(run, CHEAP, now), OTHER, now)
     assert choose(run, market, now) == SURE
 
 
-def test_without_a_fallback_the_run_waits_and_says_for_what(run: Run, market: dict, now: datetime) -> None:
+def test_without_a_fallback_the_run_waits_and_says_for_what(run: Run, market: Market, now: datetime) -> None:
     run = replace(run, job=replace(run.job, spot=Spot()))
     run = lost(lost(run, CHEAP, now), OTHER, now)
     assert choose(run, market, now) is None
@@ -76,7 +76,7 @@ def test_without_a_fallback_the_run_waits_and_says_for_what(run: Run, market: di
 
 
 def test_an_offer_that_is_refused_for_a_reason_of_its_own_is_closed_to_the_run(
-    run: Run, market: dict, now: datetime
+    run: Run, market: Market, now: datetime
 ) -> None:
     """Whatever the reason: another size is requested, and none of those five times."""
     later = now + timedelta(days=1)
@@ -99,7 +99,7 @@ ROOMY = Offer("cloud", "roomy", "here", Decimal("0.90"), spot=True)
 
 
 def test_a_size_whose_machine_was_not_ready_is_closed_to_the_run_everywhere(
-    run: Run, market: dict, now: datetime
+    run: Run, market: Market, now: datetime
 ) -> None:
     """An image that lacks the driver of a GPU lacks it in every region, on spot and on demand."""
     later = now + timedelta(days=1)
@@ -133,13 +133,13 @@ def test_a_run_that_has_worked_pays_for_a_few_machines_that_do_not_get_ready_and
 
 
 def test_a_machine_that_was_shut_down_before_its_script_began_closes_no_size(
-    run: Run, market: dict, now: datetime
+    run: Run, market: Market, now: datetime
 ) -> None:
     run = not_ready(run, CHEAP, now, Outcome.CANCELLED)
     assert choose(run, market, now + timedelta(days=1)) == CHEAP
 
 
-def test_a_price_that_has_risen_above_the_limit_is_the_weather(run: Run, market: dict, now: datetime) -> None:
+def test_a_price_that_has_risen_above_the_limit_is_the_weather(run: Run, market: Market, now: datetime) -> None:
     asked = lost(run, CHEAP, now, "price-too-high")
     assert choose(asked, market, now) == OTHER
     assert choose(asked, market, now + timedelta(seconds=FIRST_PAUSE_S)) == CHEAP, "prices fall again"
@@ -158,13 +158,13 @@ def test_weather_never_ends_a_run_but_other_losses_do(run: Run, now: datetime) -
     assert run.state is RunState.FAILED
 
 
-def test_a_price_above_the_maximum_is_not_an_offer(run: Run, market: dict, now: datetime) -> None:
-    run = replace(run, job=replace(run.job, spot=Spot(max_price="0.05")))
+def test_a_price_above_the_maximum_is_not_an_offer(run: Run, market: Market, now: datetime) -> None:
+    run = replace(run, job=replace(run.job, spot=Spot(max_price=Decimal("0.05"))))
     assert choose(run, market, now) is None
     assert why_none(run, market, now) == "the cheapest costs $0.1000 per hour (small in here)"
 
 
-def test_an_offer_with_a_recent_eviction_comes_after_the_others(run: Run, market: dict, now: datetime) -> None:
+def test_an_offer_with_a_recent_eviction_comes_after_the_others(run: Run, market: Market, now: datetime) -> None:
     begun = begin(run, now, [CHEAP]).run
     evicted = replace(begun.attempts[-1], state=AttemptState.EVICTED, ended_at=now)
     run = replace(begun, state=RunState.QUEUED, attempts=(evicted,))
@@ -176,7 +176,7 @@ def report(now: datetime, notice: Notice | None) -> Report:
     return Report(1, 0, Phase.RUNNING, now, 1, started_at=now, notice=notice)
 
 
-def test_a_notice_of_the_machines_owner_asks_for_the_next_node_at_once(run: Run, market: dict, now: datetime) -> None:
+def test_a_notice_of_the_machines_owner_asks_for_the_next_node_at_once(run: Run, market: Market, now: datetime) -> None:
     begun = begin(run, now, [CHEAP]).run
     node = NodeSight(begun.attempts[-1].key, NodeState.UP)
     warned = Sighting(node=node, report=report(now, Notice(now, now + timedelta(seconds=30), drill=False)))
@@ -188,7 +188,7 @@ def test_a_notice_of_the_machines_owner_asks_for_the_next_node_at_once(run: Run,
     assert not any(isinstance(action, StartSpare) for one in again for action in one.actions)
 
 
-def test_the_node_asked_for_ahead_is_the_one_that_resumes(run: Run, market: dict, now: datetime) -> None:
+def test_the_node_asked_for_ahead_is_the_one_that_resumes(run: Run, market: Market, now: datetime) -> None:
     begun = begin(run, now, [CHEAP]).run
     node = NodeSight(begun.attempts[-1].key, NodeState.UP)
     warned = Sighting(node=node, report=report(now, Notice(now, now + timedelta(seconds=8), drill=False)))
@@ -200,7 +200,7 @@ def test_the_node_asked_for_ahead_is_the_one_that_resumes(run: Run, market: dict
     assert any(isinstance(action, StartNode) for action in after.actions)
 
 
-def test_a_withdrawn_notice_lets_the_spare_node_go(run: Run, market: dict, now: datetime) -> None:
+def test_a_withdrawn_notice_lets_the_spare_node_go(run: Run, market: Market, now: datetime) -> None:
     begun = begin(run, now, [CHEAP]).run
     node = NodeSight(begun.attempts[-1].key, NodeState.UP)
     warned = Sighting(node=node, report=report(now, Notice(now, now + timedelta(seconds=30), drill=False)))
@@ -210,7 +210,7 @@ def test_a_withdrawn_notice_lets_the_spare_node_go(run: Run, market: dict, now: 
     assert claimed([kept.run]) == {f"{run.id}-1"}
 
 
-def test_an_earlier_node_that_can_do_nothing_any_more_holds_up_nobody(run: Run, market: dict, now: datetime) -> None:
+def test_an_earlier_node_that_can_do_nothing_any_more_holds_up_nobody(run: Run, market: Market, now: datetime) -> None:
     run = lost(run, CHEAP, now)
     key = run.attempts[-1].key
     (waiting,) = decide([run], {run.id: Sighting(leftovers=(key,))}, {"cloud": None}, now, market)
@@ -221,8 +221,8 @@ def test_an_earlier_node_that_can_do_nothing_any_more_holds_up_nobody(run: Run, 
 
 @pytest.mark.parametrize("written", [False, "false"])
 def test_spot_that_is_refused_is_not_asked_for_whatever_the_deadline(written: object) -> None:
-    job = Job(name="job", run="true", on="cloud", spot=written, deadline="12h")  # type: ignore[arg-type]
+    job = Job(name="job", run="true", on="cloud", spot=written, deadline=12 * 3600.0)  # type: ignore[arg-type]
     assert [need.spot for need in needs(job)] == [False]
     assert [need.spot for need in needs(Job.read(job.plain()))] == [False]
-    assert [need.spot for need in needs(Job(name="job", run="true", on="cloud", deadline="12h"))] == [True, False]
+    assert [need.spot for need in needs(Job(name="job", run="true", on="cloud", deadline=12 * 3600.0))] == [True, False]
     assert [need.spot for need in needs(Job(name="job", run="true", on="cloud", spot=None))] == [False]
