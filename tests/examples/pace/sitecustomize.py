@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import SupportsIndex
 
 SLOWER = 3.0
 LOOK_S = 0.05
@@ -13,11 +14,11 @@ ENOUGH = Path(__file__).with_name("enough")  # made by the test
 _sleep = time.sleep
 
 
-def _paced(seconds: float) -> None:
+def _paced(seconds: float | SupportsIndex, /) -> None:
     if threading.current_thread() is not threading.main_thread():
         _sleep(seconds)
         return
-    until = time.monotonic() + SLOWER * seconds
+    until = time.monotonic() + SLOWER * float(seconds)
     while (left := until - time.monotonic()) > 0 and not ENOUGH.exists():
         _sleep(min(LOOK_S, left))
 

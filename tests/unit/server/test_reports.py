@@ -99,7 +99,12 @@ def test_a_far_store_is_not_asked_at_every_look(run: Run, now: Any) -> None:
 def test_points_that_an_evicted_node_stored_after_its_last_heartbeat_count(run: Run, now: Any) -> None:
     async def story() -> None:
         store = Far()
-        values = [{"loss": 3.0}, {"loss": 1.0, "acc": 0.5}, {"loss": None}, {"loss": 2.0}]
+        values: list[dict[str, float | None]] = [
+            {"loss": 3.0},
+            {"loss": 1.0, "acc": 0.5},
+            {"loss": None},
+            {"loss": 2.0},
+        ]
         points = [Measured(now.timestamp(), 0, one, step) for step, one in enumerate(values, 1)]
         lines = [wire.dump(one).replace(b"\n", b"") + b"\n" for one in points]
         store.put(layout.metrics(run.id, 1), b"".join([*lines, b"not a point\n"]))
