@@ -16,7 +16,7 @@ from stoker.engine.decision import Decision, StartNode, StopNode, TellAgent
 from stoker.engine.lifecycle import STOP_PATIENCE_S
 from stoker.engine.nodes.fate import Fate, gone, is_unasked, missed
 from stoker.engine.nodes.resuming import resumed
-from stoker.engine.offers.market import Market, choose, fits_whole, why_none
+from stoker.engine.offers.market import Market, choose, fits_whole, needs, why_none
 from stoker.engine.sighting import Sighting
 from stoker.model.node.node import Offer
 from stoker.model.node.orders import Wish
@@ -134,6 +134,14 @@ def offers(
         if other := _being_placed(run, best, runs):
             return [], f"waiting for the nodes of {other.name}: only one multi-node run starts at a time"
     return [offer for offer in taken if offer], ""
+
+
+def wide(run: Run, market: Market) -> Market:
+    """Without the offers that have too little room for all nodes, if there are others for this run."""
+    if run.job.nodes == 1:
+        return market
+    fitting = {ask: [one for one in some if fits_whole(one, run.job.nodes)] for ask, some in market.items()}
+    return fitting if any(fitting.get((run.job.on, need)) for need in needs(run.job)) else market
 
 
 def _taken(

@@ -58,10 +58,11 @@ def decide(
     held = {run_id for run_id, sighting in seen.items() if _in_the_way(after[run_id], sighting)}
     held |= {run.id for run in runs if run.attempts and run.id not in seen}  # its possible leftovers were not observed
     for run in place(after.values(), slots, now, held=held):
-        offers = paying.payable(run, market, allowed.get(run.id), now)
+        wide = gang.wide(run, market)
+        offers = paying.payable(run, wide, allowed.get(run.id), now)
         if offers is None:
             so_far = decisions.get(run.id, Decision(run))
-            decisions[run.id] = paying.held_back(so_far, market, allowed[run.id], now)
+            decisions[run.id] = paying.held_back(so_far, wide, allowed[run.id], now)
             continue
         taken, waits = gang.offers(run, seen.get(run.id), offers, after.values(), now)
         if waits:

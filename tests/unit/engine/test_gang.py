@@ -22,6 +22,7 @@ from stoker.engine.offers.market import needs
 from stoker.engine.offers.placement import place
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
+from stoker.model.job.job import Spot
 from stoker.model.node.node import Features, NodeSight, NodeState, Offer
 from stoker.model.node.orders import Notice, Wish
 from stoker.model.run.report import Outcome, Phase, Report
@@ -259,3 +260,23 @@ def test_whatever_one_node_ends_with_no_gang_goes_on_half(run: Run, now: datetim
     assert after.run.attempts[-1].broken_at, "the others are told to end"
     done = together(*(up(one, said(one, now, outcome)) for one in (first, second, third)))
     assert advance(after.run, done, now).run.state not in (RunState.STARTING, RunState.RUNNING)
+
+
+def test_a_gang_starts_where_there_is_room_for_all_even_if_that_costs_more(make_run: MakeRun, now: datetime) -> None:
+    waiting = make_run(job={"nodes": 4, "on": "cloud"})
+    narrow, roomy = replace(OFFER, slots=3), replace(OFFER, place="there", usd_per_hour=Decimal("2.00"))
+    market = {("cloud", need): [narrow, roomy] for need in needs(waiting.job)}
+    after = decide([waiting], {}, {"cloud": None}, now, market)[0].run
+    assert {one.offer and one.offer.place for one in after.attempts[-1].members} == {"there"}
+
+
+def test_a_gang_with_a_budget_asks_for_one_replacement_in_advance(run: Run, now: datetime) -> None:
+    run = replace(working(run, now), budget=Decimal("100"))
+    first, second, third = run.attempts[-1].members
+    offer = replace(OFFER, ready_s=60.0, idle_s=600.0, spot=True)
+    job = replace(run.job, spot=Spot())
+    run = replace(run.with_newest(replace(run.attempts[-1], offer=offer)), job=job)
+    market = {("cloud", need): [offer] for need in needs(job)}
+    seen = together(up(first, said(first, now)), gone(second, taken=True), gone(third, taken=True))
+    after = decide([run], {run.id: seen}, {"cloud": None}, now, market)[0].run
+    assert len(spare_keys(after)) == 1

@@ -42,8 +42,15 @@ def _is_over(run: Run, seen: Sighting) -> bool:
 
 def payable(run: Run, market: Market, allowance: Allowance | None, now: datetime) -> Market | None:
     """The offers that the run can pay from the rest of its allowance; None if there are offers, and it can pay none."""
-    if allowance is None or spare_keys(run):
+    if allowance is None:
         return market
+    if spare_keys(run):
+        # What is held back pays for one node beside those that work. A gang that lost several requests the others
+        # together with the rest, once these are gone.
+        if run.job.nodes == 1:
+            return market
+        if _is_under_way(run):
+            return {}
     mine = {ask: offers for ask, offers in market.items() if ask[0] == run.job.on}
     paid = {
         ask: [one for one in some if fuse.affords(run, _whole(run, one), allowance, now)] for ask, some in mine.items()
@@ -53,8 +60,11 @@ def payable(run: Run, market: Market, allowance: Allowance | None, now: datetime
 
 def _whole(run: Run, offer: Offer) -> Offer:
     """The cost of all nodes that are requested together: a gang has all of them or none."""
-    under_way = run.attempt is not None and not run.attempt.state.over
-    return offer if under_way else replace(offer, usd_per_hour=offer.usd_per_hour * run.job.nodes)
+    return offer if _is_under_way(run) else replace(offer, usd_per_hour=offer.usd_per_hour * run.job.nodes)
+
+
+def _is_under_way(run: Run) -> bool:
+    return run.attempt is not None and not run.attempt.state.over
 
 
 def held_back(decision: Decision, market: Market, allowance: Allowance, now: datetime) -> Decision:

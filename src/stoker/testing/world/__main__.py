@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from stoker.testing.world.drawing import away, calm, stormy
+from stoker.testing.world.drawing import away, calm, gangs, stormy
 from stoker.testing.world.real.world import RealWorld
 from stoker.testing.world.scenario import Scenario
 from stoker.testing.world.shrinking import broken, shrunk, story
@@ -19,11 +19,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--whole", action="store_true", help="do not shrink it first")
     parser.add_argument("--calm", action="store_true", help="without faults")
     parser.add_argument("--away", action="store_true", help="the server is down for hours, and machines are evicted")
+    parser.add_argument("--gangs", action="store_true", help="runs have several nodes")
     parser.add_argument("--real", action="store_true", help="with the real server: reconciler, performer, database")
     given = parser.parse_args(arguments)
     world = RealWorld if given.real else World
     for seed in range(given.seed, (given.until or given.seed) + 1):
-        scenario = calm(seed, cloud=True) if given.calm else away(seed) if given.away else stormy(seed)
+        scenario = _drawn(given, seed)
         found = broken(scenario, world)
         if found and not given.whole:
             scenario = shrunk(scenario, found.promise, world)
@@ -32,6 +33,12 @@ def main(arguments: list[str] | None = None) -> int:
         if found:
             return 1
     return 0
+
+
+def _drawn(given: argparse.Namespace, seed: int) -> Scenario:
+    if given.gangs:
+        return gangs(seed)
+    return calm(seed, cloud=True) if given.calm else away(seed) if given.away else stormy(seed)
 
 
 def described(scenario: Scenario) -> list[str]:
@@ -46,7 +53,7 @@ def described(scenario: Scenario) -> list[str]:
 
 
 def _wants(job: object) -> str:
-    named = {name: getattr(job, name) for name in ("spot", "budget", "deadline", "retries")}
+    named = {name: getattr(job, name) for name in ("nodes", "spot", "budget", "deadline", "retries")}
     return ", ".join(f"{name} {value}" for name, value in named.items() if value) or "nothing special"
 
 

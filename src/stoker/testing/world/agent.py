@@ -10,6 +10,7 @@ from stoker.model.checkpoint import first_number
 from stoker.model.node.orders import Notice, Wish
 from stoker.model.run.money import Fuse
 from stoker.model.run.report import Effort, Kept, Outcome, Phase, Report
+from stoker.testing.world.gang import GangRank, WorldGang
 from stoker.testing.world.machine import WorldMachine
 from stoker.testing.world.scenario import RunPlan
 from stoker.testing.world.script import WorldScript
@@ -25,6 +26,8 @@ FENCE_S = 0.5  # between the check whether another attempt has taken over, and t
 SLOW = 1 / 3
 MOST_BOOT_S = 900.0
 COARSE_S, WORTH_S = 1.0, 30.0  # as in `agent/machine/incarnation.py`
+ENDING_S = 1.0  # for the ranks of a node whose gang is broken to end
+SURVIVED = (Outcome.PEER_ENDED, Outcome.EVICTED, Outcome.FAILED)  # as in `agent/attempt/finish.py`
 
 Then = Callable[[], None]
 
@@ -32,15 +35,20 @@ Then = Callable[[], None]
 class Agent:
     """Pending actions are dropped when something stops it: each stop starts another `life`."""
 
-    def __init__(self, world: World, machine: WorldMachine, plan: RunPlan, shelf: WorldShelf) -> None:
+    def __init__(
+        self, world: World, machine: WorldMachine, plan: RunPlan, shelf: WorldShelf, gang: WorldGang | None = None
+    ) -> None:
         self._world = world
+        self.gang = gang
         self._timeline = world.timeline
         self.machine = machine
         self.plan = plan
         self.shelf = shelf
         self.number = machine.number
+        self.node = machine.node
+        self.saves = plan.shards or self.node == 0
         self.incarnation = machine.incarnation
-        self.script = WorldScript(world.timeline, plan.work_s)
+        self.script = GangRank(gang, self.node) if gang else WorldScript(world.timeline, plan.work_s)
         self.alive = True
         self.hung = 0
         self.cut = 0
@@ -56,7 +64,9 @@ class Agent:
         self._beat = 1
         self._started_at: datetime | None = None
         self._ended_at: datetime | None = None
-        self._parent: Set | None = None
+        self.parent: Set | None = None  # what it resumes from
+        self._saving = False
+        self.stays = False  # its machine is there for the next attempt
         self._kept: Kept | None = None
         self._notice: Notice | None = None  # the machine's own
         self._fuse: Fuse | None = None
@@ -80,10 +90,9 @@ class Agent:
         self.shelf.begun.add(self.number)
         if self.shelf.is_fenced(self.number):
             return self._finish(Outcome.CANCELLED)
-        self._parent = self.shelf.take_over(self.number)
-        self._world.promises.goes_on(self.machine.run, self.shelf, self._parent)
-        self.script.put_back(self._parent.done_s if self._parent else 0.0)
-        self._world.note(f"{self.machine.key} resumes from {self.script.done_s:.0f} s of work")
+        self.parent = self.shelf.take_over(self.number)
+        self._world.promises.goes_on(self.machine.run, self.shelf, self.parent)
+        self._put_back()
         self._later(RESTORE_S, self._train)
         self.hear()
         return self._world.stirred()
@@ -97,6 +106,8 @@ class Agent:
         age_s = now - told_at + COARSE_S
         if before.outcome not in (None, Outcome.EVICTED) or not before.begun:
             return f"it has ended: {before.outcome}"
+        if self.gang:
+            return "the other nodes of its gang have ended"
         if word.wish is Wish.CANCEL or self.number + 1 in self.shelf.orders or self._is_superseded:
             return "the run is no longer wanted"
         if self.machine.lease_s and self.machine.given_at + self.machine.lease_s - now < WORTH_S:
@@ -108,13 +119,17 @@ class Agent:
         if fuse:
             self._fuse = None
             self.reckon(fuse, age_s)
-        self._parent = self.shelf.take_over(self.number, self.incarnation)
-        self._world.promises.goes_on(self.machine.run, self.shelf, self._parent)
-        self.script.put_back(self._parent.done_s if self._parent else 0.0)
-        self._world.note(f"{self.machine.key} was restored, and resumes from {self.script.done_s:.0f} s of work")
+        self.parent = self.shelf.take_over(self.number, self.incarnation)
+        self._world.promises.goes_on(self.machine.run, self.shelf, self.parent)
+        self._put_back(" was restored, and")
         self._later(RESTORE_S, self._train)
         self._world.stirred()
         return ""
+
+    def _put_back(self, how: str = "") -> None:
+        if isinstance(self.script, WorldScript):
+            self.script.put_back(self.parent.done_s if self.parent else 0.0)
+            self._world.note(f"{self.machine.key}{how} resumes from {self.script.done_s:.0f} s of work")
 
     @property
     def _is_superseded(self) -> bool:
@@ -126,9 +141,13 @@ class Agent:
             return None
         word = self.shelf.word(self.number)
         if word.wish is Wish.CANCEL:
-            return self._end(Outcome.CANCELLED)
+            return self.end(Outcome.CANCELLED)
+        if word.broken:
+            return self.end(Outcome.PEER_ENDED)
         if word.notice:
-            self._heed()
+            self.heed()
+        if self.gang:
+            self.gang.hear(self)
         if word.fuse:
             self.reckon(word.fuse, age_s)
         return None
@@ -146,11 +165,15 @@ class Agent:
         at = self._clock()
         self._notice = Notice(at, at + timedelta(seconds=seconds), drill=False)
         if self._free and self.begun:
-            self._heed()
+            self.heed()
+            if self.gang:
+                self.gang.warned(self.node, given=True)
         self._world.stirred()
 
     def reassure(self) -> None:
         self._notice = None
+        if self.gang:
+            self.gang.warned(self.node, given=False)
         self._world.stirred()
 
     def hang(self, seconds: float) -> None:
@@ -177,6 +200,13 @@ class Agent:
             self.mute()
             self._stop()
             self.alive = False
+            if self.gang:
+                self.gang.died(self.node)
+
+    def retire(self) -> None:
+        """Its machine has the next attempt. What it reported stays."""
+        self.alive, self._fuse = False, None
+        self._life += 1
 
     def lease_over(self) -> None:
         """Saves what it can, and removes itself. Another process does this, so that a hanging agent is removed too."""
@@ -224,7 +254,7 @@ class Agent:
         tells = self.plan.job.deadline is not None
         return Report(
             attempt=self.number,
-            node=0,
+            node=self.node,
             phase=phase,
             at=at,
             beat=self._beat,
@@ -237,20 +267,63 @@ class Agent:
             progress=self.script.done_s / self.plan.work_s if tells and self.plan.reports else None,
             save_s=self.plan.save_s if self._kept else 0.0,
             effort=Effort(at, began_from=self._began_from(at), kept=self._kept),
+            stays=self.stays,
         )
 
     def _began_from(self, at: datetime) -> Kept | None:
-        return Kept(*self._parent.position, at) if self._parent else None
+        return Kept(*self.parent.position, at) if self.parent else None
 
     # Its actions
 
+    # Beside the other nodes of its gang
+
+    def restore(self, until: float | None) -> Set | None:
+        """The newest checkpoint with no more work than that; None: none is used."""
+        return self.shelf.restore(self.number, self.incarnation, -1.0 if until is None else until)
+
+    @property
+    def reads(self) -> bool:
+        """It can hear of its peers now."""
+        return self._free and not self.cut and not self.shelf.run.hung and self.outcome is None
+
+    def start_ranks(self) -> None:
+        """All have met."""
+        if not self.reads or self._ending or self._started_at:
+            return
+        self._started_at = self._clock()
+        self.script.go()
+        self._world.stirred()
+
+    def save_step(self, done_s: float) -> None:
+        if self._free and not self._saving:
+            self._save(done_s, lambda: None)
+
+    def complete(self, done_s: float) -> None:
+        if self._free and not self._ending:
+            self._life += 1
+            self._save(done_s, lambda: self._finish(Outcome.SUCCEEDED))
+
+    def fail(self) -> None:
+        if self._free:
+            self._finish(Outcome.FAILED)
+
+    def lose_peer(self) -> None:
+        """Its ranks fail in the middle of a step."""
+        if self._free and self.outcome is None and not self._ending:
+            self._stop()
+            self._finish(Outcome.FAILED)
+
     def _train(self) -> None:
+        if self.gang:
+            return self._later(RETRY_S, self._train) if self.cut or self.shelf.full else self.gang.ready(self)
         self._started_at = self._started_at or self._clock()
         self.script.go()
         self._go_on()
-        self._world.stirred()
+        return self._world.stirred()
 
     def _go_on(self) -> None:
+        if not isinstance(self.script, WorldScript):  # its gang saves and ends together
+            return
         ends_in_s = self.script.ends_in_s
         if ends_in_s <= self.plan.save_every_s:
             self._later(ends_in_s, self._complete)
@@ -259,14 +332,18 @@ class Agent:
 
     def _complete(self) -> None:
         self.script.stop()
-        if self.shelf.failures < self.plan.failures:
+        if self.shelf.run.failures < self.plan.failures:
+            self.shelf.run.failures += 1
             self._finish(Outcome.FAILED)
         else:
             self._save(self.script.done_s, lambda: self._finish(Outcome.SUCCEEDED))
 
     def _save(self, done_s: float, then: Then) -> None:
         """The training continues meanwhile."""
-        self._later(max(self.plan.save_s - FENCE_S, 0.0), lambda: self._ask(done_s, then))
+        if not self.saves:
+            return then()
+        self._saving = True
+        return self._later(max(self.plan.save_s - FENCE_S, 0.0), lambda: self._ask(done_s, then))
 
     def _ask(self, done_s: float, then: Then) -> None:
         if self.shelf.full or self.cut:
@@ -280,6 +357,7 @@ class Agent:
         if self.shelf.full or self.cut:
             return self._ask(done_s, then)
         self._put(done_s)
+        self._saving = False
         return then()
 
     def _put(self, done_s: float) -> None:
@@ -290,17 +368,19 @@ class Agent:
         self._kept = Kept(self.number, number, self._clock())
         self._world.note(f"{self.machine.key} commits {done_s:.0f} s of work")
 
-    def _heed(self) -> None:
+    def heed(self) -> None:
         if self.plan.listens and self.outcome is None:
-            self._end(Outcome.EVICTED)
+            self.end(Outcome.EVICTED)
 
-    def _end(self, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome) -> None:
         """The script is asked to stop: it saves, and exits."""
         if self._ending or self.outcome:
             return
         self._ending = outcome
         self._stop()
-        if self._started_at:
+        if outcome is Outcome.PEER_ENDED:
+            self._later(ENDING_S, lambda: self._finish(outcome))
+        elif self._started_at:
             self._save(self.script.done_s, lambda: self._finish(outcome))
         else:
             self._finish(outcome)
@@ -311,8 +391,10 @@ class Agent:
         if self.shelf.full or self.cut:
             return self._later(RETRY_S, lambda: self._finish(outcome))
         self.outcome, self._ended_at = outcome, self._clock()
-        self.shelf.failures += outcome is Outcome.FAILED
         self.ended_at = self._timeline.now
+        if self.gang and self.begun:
+            self.stays = bool(self.machine.lease_s) and outcome in SURVIVED and self._notice is None
+            self.gang.ended(self.node, outcome)
         self._world.note(f"{self.machine.key} reports {outcome}")
         self._world.leases.settle(self.machine)
         self._world.stirred()
@@ -323,7 +405,7 @@ class Agent:
     def _burn(self, fuse: Fuse) -> None:
         if fuse is self._fuse and self._free and self.outcome is None:
             self._world.note(f"{self.machine.key} stops at its own budget limit")
-            self._end(Outcome.BUDGET_REACHED)
+            self.end(Outcome.BUDGET_REACHED)
 
     def _burn_out(self, fuse: Fuse) -> None:
         """What is saved by now must be enough."""
@@ -339,6 +421,7 @@ class Agent:
 
     def _stop(self) -> None:
         self.script.stop()
+        self._saving = False
         self._life += 1
 
     def _come_to(self) -> None:
@@ -353,7 +436,7 @@ class Agent:
             return None
         if ending := self._ending:
             self._ending = None
-            return self._end(ending)
+            return self.end(ending)
         if self._started_at is None:
             self._later(RESTORE_S, self._train)
         else:

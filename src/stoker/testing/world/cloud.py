@@ -18,6 +18,7 @@ from stoker.testing.world.timeline import Timeline
 
 NAME = "cloud"
 DEAR = Decimal(3)
+VACANT_S = 2.0  # until a machine without work reads that it has some
 
 
 class Throttled(ProviderFailed):
@@ -62,9 +63,11 @@ class WorldCloud:
     def start(self, key: str, run: str, offer: Offer | None, fuse: Fuse | None = None, lease_s: float = 0.0) -> None:
         """One key never gives two machines, whatever the response says."""
         if key in self.machines:
-            return
+            return None
         if self.faults[MishapKind.LOGGED_OUT]:
             raise LoginFailed(MishapKind.LOGGED_OUT)
+        if offer and offer.again:
+            return self._hand_over(key, offer.again, fuse, lease_s)
         for fault in (
             MishapKind.START_REFUSED,
             MishapKind.START_THROTTLED,
@@ -76,7 +79,20 @@ class WorldCloud:
                 if fault is MishapKind.START_UNTOLD:
                     self._make(key, run, offer, fuse, lease_s)
                 raise ERRORS.get(fault, ProviderFailed)(fault)
-        self._make(key, run, offer, fuse, lease_s)
+        return self._make(key, run, offer, fuse, lease_s)
+
+    def _hand_over(self, key: str, machine: str, fuse: Fuse | None, lease_s: float) -> None:
+        """A machine of the last attempt takes the next one, as soon as it has read that."""
+        found = next((one for one in self.machines.values() if one.first_key == machine), None)
+        if found is None or found.off or found.releasing:
+            raise ProviderFailed("its machine is gone")
+        del self.machines[found.key]
+        found.hand_over(key)
+        found.fuse, found.lease_s = fuse, lease_s
+        self.machines[key] = found
+        self.made(found)
+        self._timeline.after(VACANT_S, lambda: self.boot(found))
+        self._changed()
 
     def look(self) -> list[NodeSight]:
         if self.faults[MishapKind.BLIND] or self.faults[MishapKind.LOGGED_OUT]:
@@ -151,20 +167,25 @@ class WorldCloud:
         machine = self.machines[key] = WorldMachine(key, run, offer, self._timeline.now, price)
         machine.fuse, machine.lease_s, machine.first_lease_s = fuse, lease_s, lease_s
         self.made(machine)
-        if offer and self.closed[offer.place] > 0:
+        if offer and (self.closed[offer.place] > 0 or self._is_full(offer.place)):
             machine.trouble = "no-capacity"
             machine.switch_off(self._timeline.now, "no capacity")
             self._timeline.after(2.0, self._changed)
             return
         self._boot_later(machine)
 
+    def _is_full(self, place: str) -> bool:
+        most = next((one.capacity for one in self._scenario.places if one.name == place), None)
+        there = [one for one in self.machines.values() if one.offer and one.offer.place == place and not one.off]
+        return most is not None and len(there) > most
+
     def _boot_later(self, machine: WorldMachine) -> None:
         boots = self._scenario.boot_s
         self._boots += 1
-        self._timeline.after(boots[self._boots % len(boots)], lambda: self._boot(machine))
+        self._timeline.after(boots[self._boots % len(boots)], lambda: self.boot(machine))
         self._changed()
 
-    def _boot(self, machine: WorldMachine) -> None:
+    def boot(self, machine: WorldMachine) -> None:
         if not machine.off and not machine.releasing:
             machine.up = True
             self.booted(machine)
@@ -182,4 +203,6 @@ class WorldCloud:
         release_s, ready_s = self._scenario.release_s, max(self._scenario.boot_s)
         price = self.prices[place]
         idle_s = self._scenario.idle_s + LAST_WORDS_S
-        return Offer(NAME, "small", place, price, spot=spot, release_s=release_s, ready_s=ready_s, idle_s=idle_s)
+        told = next(one for one in self._scenario.places if one.name == place)
+        slots = told.capacity if told.tells else None
+        return Offer(NAME, "small", place, price, slots, spot=spot, release_s=release_s, ready_s=ready_s, idle_s=idle_s)

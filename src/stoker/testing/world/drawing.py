@@ -163,3 +163,57 @@ def _mishap(drawn: random.Random, span_s: float) -> Mishap:
     if fault is MishapKind.CLOCK:
         seconds = drawn.choice((3.0, 400.0, 86400.0))
     return Mishap(at, fault, run, seconds, where=drawn.randint(0, 6))
+
+
+def gangs(seed: int, most: int = 8) -> Scenario:
+    """Runs of one to so many nodes, and places that have room for some of them."""
+    drawn = random.Random(f"gangs {seed}")
+    cloud = drawn.random() < 0.85
+    places = _places(drawn)
+    plans = tuple(_gang_plan(drawn, most, places, cloud=cloud) for _ in range(drawn.randint(1, 3)))
+    span_s = max(plan.at + 2 * plan.work_s for plan in plans)
+    mishaps = [_gang_mishap(drawn, span_s) for _ in range(drawn.randint(0, 8))]
+    return Scenario(
+        seed,
+        plans,
+        tuple(sorted(mishaps, key=lambda one: one.at)),
+        places=tuple(_narrow(drawn, one, plans) for one in places) if cloud else (),
+        slots=drawn.randint(1, most),
+        boot_s=tuple(drawn.choice((3.0, 20.0, 60.0, 200.0)) for _ in range(5)) if cloud else (0.2,),
+        release_s=drawn.choice((1.0, 5.0, 30.0)) if cloud else 0.1,
+        lease_s=LONGEST_S if cloud else 0.0,
+    )
+
+
+def _gang_plan(drawn: random.Random, most: int, places: tuple[MarketPlace, ...], *, cloud: bool) -> RunPlan:
+    nodes = drawn.randint(1, most)
+    plan = _plan(drawn, cloud=cloud)
+    job = replace(plan.job, nodes=nodes)
+    if cloud and nodes > 1 and drawn.random() < 0.4:  # also what pays for three of four
+        cost = min(one.usd_per_hour for one in places) * nodes * Decimal(plan.work_s) / 3600
+        share = Decimal(drawn.choice(("0.75", "1.5", "4")))
+        job = replace(job, budget=max((cost * share).quantize(Decimal("0.01")), Decimal("0.01")))
+    skew_s = 0.0 if job.budget else plan.skew_s
+    peers_fail = drawn.random() < 0.6
+    return replace(plan, job=job, skew_s=skew_s, shards=drawn.random() < 0.5, peers_fail=peers_fail)
+
+
+def _narrow(drawn: random.Random, place: MarketPlace, plans: tuple[RunPlan, ...]) -> MarketPlace:
+    """One of two kinds may be too narrow for the widest run: one that fits nowhere never ends."""
+    widest = max(plan.job.nodes for plan in plans)
+    if drawn.random() < 0.5:
+        return place
+    room = drawn.randint(widest, 2 * widest)
+    if place.name == "spot-1" and drawn.random() < 0.5:
+        room = drawn.randint(1, widest)
+    return replace(place, capacity=room, tells=drawn.random() < 0.5)
+
+
+def _gang_mishap(drawn: random.Random, span_s: float) -> Mishap:
+    """Nodes are lost more often than anything else, many of them while the others still meet."""
+    if drawn.random() < 0.6:
+        return _mishap(drawn, span_s)
+    fault = drawn.choice((MishapKind.EVICTION, MishapKind.EVICTION, MishapKind.DEATH, MishapKind.NO_CAPACITY))
+    at = drawn.uniform(0, drawn.choice((300.0, min(span_s, BAD_WEATHER_S))))
+    seconds = drawn.choice((0.0, 8.0, 30.0, 120.0)) if fault is not MishapKind.NO_CAPACITY else 300.0
+    return Mishap(at, fault, drawn.randrange(3), seconds, where=drawn.randrange(8))

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
+from stoker.engine.nodes.keys import node_of
 from stoker.model.node.node import NodeSight, NodeState, Offer
 from stoker.model.run.money import Fuse
 
 
 class WorldMachine:
-    """`number` is that of the attempt in its key."""
+    """`number` and `node` are those of the attempt in its key. `first_key` is the one that it was requested with."""
 
     def __init__(self, key: str, run: str, offer: Offer | None, now: float, usd_per_hour: Decimal) -> None:
         self.fuse: Fuse | None = None  # what it may spend, as known when it was requested
         self.key = key
         self.run = run
-        self.number = int(key.rpartition("-")[2])
+        self.first_key = key
+        _, self.number, self.node = node_of(key)
         self.offer = offer
         self.created_at = now
         self.up = False  # it has booted
@@ -54,9 +56,18 @@ class WorldMachine:
         self.lease_until, self.renewed = math.inf, False
         self.incarnation += 1
 
+    def hand_over(self, key: str) -> None:
+        """The next attempt of its run has it from now on."""
+        self.key = key
+        _, self.number, self.node = node_of(key)
+
     def sight(self) -> NodeSight:
+        machine = self.first_key if self.first_key != self.key else ""
         if self.off:
-            return NodeSight(self.key, NodeState.GONE, self.reason, self.trouble, still=True, taken=self.taken)
+            return NodeSight(
+                self.key, NodeState.GONE, self.reason, self.trouble, still=True, taken=self.taken, machine=machine
+            )
         if self.releasing:
-            return NodeSight(self.key, NodeState.GONE, "it is being released", usd_per_hour=self.price)
-        return NodeSight(self.key, NodeState.UP if self.up else NodeState.STARTING, usd_per_hour=self.price)
+            return NodeSight(self.key, NodeState.GONE, "it is being released", usd_per_hour=self.price, machine=machine)
+        state = NodeState.UP if self.up else NodeState.STARTING
+        return NodeSight(self.key, state, usd_per_hour=self.price, machine=machine)

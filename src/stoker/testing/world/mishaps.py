@@ -37,7 +37,7 @@ def befall(world: World, mishap: Mishap) -> None:
     elif fault in LASTING:
         _for_a_while(world, mishap, lambda by: world.cloud.faults.update({fault: by}))
     elif fault in ON_A_NODE:
-        if agent := world.agent_of(mishap.run):
+        if agent := world.agent_of(mishap.run, mishap.where):
             ON_A_NODE[fault](world, agent, mishap.seconds)
     else:
         ELSEWHERE[fault](world, mishap)
@@ -137,7 +137,7 @@ def _key_rotated(world: World, mishap: Mishap) -> None:
 def _losses(world: World, mishap: Mishap) -> None:
     def strike(left: int) -> None:
         world.server.catch_up()
-        if agent := world.agent_of(mishap.run):
+        if agent := world.agent_of(mishap.run, mishap.where):
             _death(world, agent, 0.0)
         if left:
             world.timeline.after(mishap.seconds, lambda: strike(left - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,13 +13,15 @@ from stoker.engine.patience import MOST_LOST, was_lost, without_progress
 from stoker.model import checkpoint
 from stoker.model.node.orders import Wish
 from stoker.model.run.report import Outcome
-from stoker.model.run.run import Attempt, AttemptState, Run, RunState
+from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
 from stoker.testing.world.cloud import DEAR
 from stoker.testing.world.machine import WorldMachine
 from stoker.testing.world.scenario import MishapKind
 from stoker.testing.world.shelf import Set, WorldShelf
 
 if TYPE_CHECKING:
+    from stoker.testing.world.agent import Agent
+    from stoker.testing.world.gang import WorldGang
     from stoker.testing.world.world import World
 
 LEAP_S = 5.0  # until a changed price is seen
@@ -65,6 +68,13 @@ class Promises:
             promise = "one writer" if found and found.position not in _up_to(shelf) else "nothing is lost"
             raise PromiseBroken(promise, f"an attempt of {run} resumes from {found} instead of {shelf.head}")
 
+    def gang_resumes(self, agents: Collection[Agent], found: Mapping[int, Set | None]) -> None:
+        """All nodes resume from one step: the newest that all of them had committed."""
+        steps = {one.done_s if one else 0.0 for one in found.values()}
+        common = set.intersection(*({one.done_s for one in agent.shelf.rightful} for agent in agents))
+        if steps != {max(common, default=0.0)}:
+            raise PromiseBroken("same bits", f"nodes resume from {steps} s of work, of {sorted(common)} in common")
+
     def committed(self, run: str, shelf: WorldShelf, made: Set) -> None:
         """A commit of an attempt after another has taken over must never count."""
         if shelf.head is not made and made.position in checkpoint.visible(shelf.sets, shelf.fences):
@@ -98,14 +108,18 @@ class Promises:
 
     def _no_healthy_node_is_lost(self, before: Run | None, run: Run) -> None:
         """Whatever the store does: a node whose reports only the store prevents is not given up for silence."""
-        newest, agent = run.attempt, self._world.agents.get(run.attempt.key if run.attempt else "")
-        was = before.attempt if before else None
-        if not newest or not agent or not agent.healthy:
+        for newest in run.attempt.members if run.attempt else ():
+            was = next((one for one in (before.members if before else ()) if one.key == newest.key), None)
+            self._is_not_lost(was, run, newest)
+
+    def _is_not_lost(self, was: Member | None, run: Run, newest: Member) -> None:
+        agent = self._world.agents.get(newest.key)
+        if not agent or not agent.healthy:
             return
         shelf = self._world.shelves[run.id]
         if shelf.full > shelf.hung:  # it cannot even write its first report
             return
-        if was and was.key == newest.key and was.state.over:
+        if was and was.state.over:
             return
         if newest.state is AttemptState.LOST and newest.message.startswith(("no heartbeat", "its node was there")):
             raise PromiseBroken("no healthy node is lost", f"{newest.key} of {run.name}: {newest.message}")
@@ -135,12 +149,28 @@ class Promises:
         return SMALLEST_USD + (away[MishapKind.CLOCK] + unseen_s) * dearest / 3600
 
     def _one_at_a_time(self) -> None:
-        busy: set[str] = set()
+        """No two attempts of a run work, nor two nodes in one place of a gang."""
+        busy: dict[str, tuple[int, set[int]]] = {}
         for agent in self._world.agents.values():
             if agent.alive and agent.script.works and not agent.machine.releasing:
-                if agent.machine.run in busy:
+                number, nodes = busy.setdefault(agent.machine.run, (agent.number, set()))
+                if number != agent.number or agent.node in nodes:
                     raise PromiseBroken("one at a time", f"{agent.machine.run} runs twice")
-                busy.add(agent.machine.run)
+                nodes.add(agent.node)
+        for gang in self._world.gangs:
+            if gang.script.works:
+                self._is_whole(gang)
+
+    def _is_whole(self, gang: WorldGang) -> None:
+        """A step needs every node, on a machine that is there, in the same attempt."""
+        there = {
+            agent.node
+            for agent in gang.agents.values()
+            if agent.alive and not agent.hung and agent.outcome is None and not agent.machine.off
+        }
+        numbers = {agent.number for agent in gang.agents.values()}
+        if len(there) < gang.nodes or len(numbers) > 1:
+            raise PromiseBroken("no half gang works", f"nodes {sorted(there)} of {gang.nodes} work without the others")
 
     def _has_left(self, machine: WorldMachine, until: float) -> None:
         if machine.lease_until == until and not machine.off:

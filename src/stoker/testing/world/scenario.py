@@ -45,7 +45,7 @@ class Mishap:
     fault: MishapKind
     run: int = 0  # the affected run, by its index in the scenario; or the place
     seconds: float = 0.0
-    where: int = 0  # how many more steps of a round the server executes before it dies
+    where: int = 0  # how many more steps of a round the server executes before it dies; or which node of a gang
 
     def __str__(self) -> str:
         return f"{self.at:7.0f} s  {self.fault} of {self.run} for {self.seconds:.0f} s" + f", step {self.where}"
@@ -64,6 +64,8 @@ class RunPlan:
     failures: int = 0  # attempts that end with the script's own failure
     reports: bool = True  # it reports its progress
     skew_s: float = 0.0  # how wrong the clocks of its nodes are
+    shards: bool = False  # every node of a gang saves its part; else the first one saves for all
+    peers_fail: bool = True  # ranks fail when they lose a peer; else they wait until they are ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class MarketPlace:
     spot: bool
     prices: tuple[tuple[float, Decimal], ...] = ()  # the price from then on
     open: tuple[tuple[float, float], ...] | None = None
+    capacity: int | None = None  # machines that it has at once; None: any number
+    tells: bool = False  # it tells that number
 
 
 @dataclass(frozen=True, slots=True)

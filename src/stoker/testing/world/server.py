@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from stoker.engine.decision import Action, Decision, Land, StartNode, StartSpare
 from stoker.engine.looking import Heard, Requests, gone_keys
 from stoker.engine.money import fuse
 from stoker.engine.nodes import lease, leftovers
-from stoker.engine.nodes.keys import node_key
+from stoker.engine.nodes.keys import node_of, spare_key
 from stoker.engine.nodes.leftovers import GRACE_S
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict, ProviderFailed, StokerError, StoreDenied
@@ -21,7 +20,7 @@ from stoker.model.node.node import Need, NodeSight, Offer
 from stoker.model.node.orders import Wish
 from stoker.model.run.money import Fuse
 from stoker.model.run.report import Report
-from stoker.model.run.run import Attempt, Run, RunState
+from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
 from stoker.testing.world.shelf import Word
 from stoker.testing.world.timeline import moment
 
@@ -166,47 +165,60 @@ class WorldServer:
 
     def _act(self, actions: list[Action]) -> None:
         told = [one for one in actions if isinstance(one, TellAgent)]
-        self._world.leases.renew({_newest(one.run).key: self._lease_s(one.run, one.fuse) for one in told})
+        self._world.leases.renew(
+            {
+                member.key: self._lease_s(one.run, member, one.fuse)
+                for one in told
+                for member in _newest(one.run).members
+            }
+        )
         for action in actions:
             self._perform(action)
             self._step()
 
     def _perform(self, action: Action) -> None:
         match action:
-            case StartNode(run) if self._deaf:
-                self._unasked[_newest(run).key] = REFUSED
-            case StartSpare(run) if self._deaf:
-                self._unasked[node_key(run, _newest(run).number + 1)] = REFUSED
-            case TellAgent(run) if self._deaf:
-                if run.wish is Wish.CANCEL:
-                    self._told.setdefault(_newest(run).key, self._timeline.now)
-            case StartNode(run):
-                self._unasked.pop(_newest(run).key, None)
-                self._order(run)
-                self._start_node(run, _newest(run), action.fuse, self._lease_s(run, action.fuse))
-            case StartSpare(run):
-                number = _newest(run).number + 1
-                self._unasked.pop(node_key(run, number), None)
-                ahead = replace(_newest(run), number=number, key=node_key(run, number), offer=_newest(run).spare)
-                self._start_node(run, ahead, action.fuse, lease.idle(self._world.features))
-            case TellAgent(run):
-                self._tell(run, action)
             case StopNode(_, key):
                 self._stop(key)
             case Land():
                 raise AssertionError("no run here has outputs")
+            case StartNode(run) | StartSpare(run) | TellAgent(run):
+                for member in _newest(run).members:
+                    self._address(run, member, action)
 
-    def _order(self, run: Run) -> None:
-        self._world.shelves[run.id].orders.add(_newest(run).number)
-        if agent := self._world.agents.get(_newest(run).key):
+    def _address(self, run: Run, member: Member, action: StartNode | StartSpare | TellAgent) -> None:
+        """One node of an action for all."""
+        spare = spare_key(run, member)
+        match action:
+            case StartNode() if self._deaf:
+                self._unasked[member.key] = REFUSED
+            case StartSpare() if self._deaf:
+                if member.spare:
+                    self._unasked[spare] = REFUSED
+            case TellAgent() if self._deaf:
+                if run.wish is Wish.CANCEL:
+                    self._told.setdefault(member.key, self._timeline.now)
+            case StartNode():
+                self._unasked.pop(member.key, None)
+                self._order(run, member)
+                self._start_node(run, member, action.fuse, self._lease_s(run, member, action.fuse))
+            case StartSpare() if member.spare:
+                self._unasked.pop(spare, None)
+                ahead = Member(member.number + 1, spare, AttemptState.ASKED, self.now, offer=member.spare)
+                self._start_node(run, ahead, action.fuse, lease.idle(self._world.features))
+            case TellAgent():
+                self._tell(run, member, action)
+
+    def _order(self, run: Run, member: Member) -> None:
+        self._world.shelf(run.id, member.node).orders.add(member.number)
+        if agent := self._world.agents.get(member.key):
             agent.begin()
 
-    def _lease_s(self, run: Run, fuse: Fuse | None) -> float:
-        attempt = _newest(run)
-        told = fuse or self._world.shelves[run.id].word(attempt.number).fuse
-        return lease.lease_s(run, attempt, told, self._world.features, self.now)
+    def _lease_s(self, run: Run, member: Member, fuse: Fuse | None) -> float:
+        told = fuse or self._world.shelf(run.id, member.node).word(member.number).fuse
+        return lease.lease_s(run, member, told, self._world.features, self.now)
 
-    def _start_node(self, run: Run, attempt: Attempt, fuse: Fuse | None, lease_s: float) -> None:
+    def _start_node(self, run: Run, attempt: Member, fuse: Fuse | None, lease_s: float) -> None:
         try:
             self._cloud.start(attempt.key, run.id, attempt.offer, fuse, lease_s)
         except ProviderFailed as error:
@@ -214,10 +226,12 @@ class WorldServer:
             self._trouble[attempt.key] = error
             self.wake()
 
-    def _tell(self, run: Run, action: TellAgent) -> None:
-        attempt = _newest(run)
-        drill = attempt.notice if attempt.notice and attempt.notice.drill else None
-        shelf, word = self._world.shelves[run.id], Word(run.wish, drill, action.fuse)
+    def _tell(self, run: Run, attempt: Member, action: TellAgent) -> None:
+        gang = _newest(run)
+        heard = [one.notice for one in gang.members if one.notice and (one.notice.drill or one.node != attempt.node)]
+        notice = min(heard, key=lambda one: one.deadline, default=None)
+        shelf = self._world.shelf(run.id, attempt.node)
+        word = Word(run.wish, notice, action.fuse, broken=gang.broken_at is not None)
         if run.wish is Wish.CANCEL:
             self._told.setdefault(attempt.key, self._timeline.now)
         before = shelf.word(attempt.number)
@@ -240,12 +254,12 @@ class WorldServer:
         self._trouble.pop(key, None)
 
     def _is_over(self, key: str) -> bool:
-        attempts = self.saved[key.rpartition("-")[0]].attempts
-        return any(one.key == key and one.state.over for one in attempts)
+        attempts = self.saved[node_of(key)[0]].attempts
+        return any(member.key == key and member.state.over for one in attempts for member in one.members)
 
     def _sighting(self, run: Run, sights: list[NodeSight]) -> Sighting:
         now = self._timeline.now
-        heard = {run.attempt.key: self._heard(run.attempt.key)} if run.attempt else {}
+        heard = {one.key: self._heard(one.key) for one in (run.attempt.members if run.attempt else ())}
         requests = Requests(self._trouble, self._unasked, (), {key: now - told for key, told in self._told.items()})
         return looking.sighting(run, sights, gone_keys([run], sights), heard, requests, self._world.features)
 
@@ -297,7 +311,9 @@ class WorldServer:
             if not run.open or run.state is RunState.PAUSED:
                 continue
             attempt = run.attempt
-            calm = run.state is RunState.RUNNING and attempt and not attempt.notice and not attempt.fused
+            warned = attempt and any(one.notice for one in attempt.members)
+            calm = run.state is RunState.RUNNING and attempt and not warned and not attempt.fused
+            calm = calm and not attempt.broken_at if attempt else False
             if not calm or run.wish is Wish.CANCEL or run.job.deadline or run.budget is not None:
                 yield self._pause_s
             if attempt and (due := attempt.fused or attempt.notice):

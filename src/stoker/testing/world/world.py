@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
@@ -14,13 +15,14 @@ from stoker.model.node.node import Features
 from stoker.model.run.run import Run, RunState
 from stoker.testing.world.agent import Agent
 from stoker.testing.world.cloud import NAME, WorldCloud
+from stoker.testing.world.gang import WorldGang
 from stoker.testing.world.leases import WorldLeases
 from stoker.testing.world.machine import WorldMachine
 from stoker.testing.world.mishaps import befall
 from stoker.testing.world.promises import Promises
 from stoker.testing.world.scenario import MishapKind, RunPlan, Scenario
 from stoker.testing.world.server import PATIENCE_S, WorldServer
-from stoker.testing.world.shelf import WorldShelf
+from stoker.testing.world.shelf import RunShelf, WorldShelf
 from stoker.testing.world.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -37,8 +39,10 @@ class World:
         self.timeline = Timeline()
         self.cloud = WorldCloud(scenario, self.timeline, self.stirred)
         self.promises = Promises(self)
-        self.shelves: dict[str, WorldShelf] = {}
+        self.shelves: dict[str, RunShelf] = {}
+        self._gangs: dict[tuple[str, int], WorldGang] = {}  # by run and attempt
         self.agents: dict[str, Agent] = {}  # by node key, also of deleted machines: their reports stay
+        self._on: dict[str, Agent] = {}  # the newest agent on each machine, by the machine's first key
         self.crash_s = 0.0  # how long the server will be down
         self.provider = NAME if scenario.places else "local"
         self.slots = {self.provider: None if scenario.places else scenario.slots}
@@ -93,20 +97,30 @@ class World:
         """The run by its index in the scenario; None: it is not submitted yet."""
         return self.server.saved.get(_id(place % len(self.scenario.plans)))
 
-    def agent_of(self, place: int) -> Agent | None:
-        """That of the run's newest machine that is up."""
+    @property
+    def gangs(self) -> Collection[WorldGang]:
+        return self._gangs.values()
+
+    def shelf(self, run: str, node: int = 0) -> WorldShelf:
+        return self.shelves[run].parts[node]
+
+    def agent_of(self, place: int, node: int = 0) -> Agent | None:
+        """That of the run's newest machine that is up; of a gang, of one of them."""
         run_id = _id(place % len(self.scenario.plans))
         mine = [one for one in self.agents.values() if one.machine.run == run_id and one.alive and not one.machine.off]
-        return mine[-1] if mine else None
+        if not mine:
+            return None
+        is_gang = self.scenario.plans[place % len(self.scenario.plans)].job.nodes > 1
+        return mine[node % len(mine)] if is_gang else mine[-1]
 
     def _connect(self) -> None:
         self.cloud.made = self.promises.made
         self.cloud.booted = self._boot
         self.cloud.died = self._die
         self.cloud.taking = self.server.catch_up
-        self.leases.is_cut = lambda machine: self.agents[machine.key].cut > 0
-        self.leases.is_idle = lambda machine: self.agents[machine.key].outcome is not None
-        self.leases.over = lambda machine: self.agents[machine.key].lease_over()
+        self.leases.is_cut = lambda machine: self._agent_on(machine).cut > 0
+        self.leases.is_idle = self._is_idle
+        self.leases.over = lambda machine: self._agent_on(machine).lease_over()
         self.leases.checked = self.promises.lease_is_over
         for number, plan in enumerate(self.scenario.plans):
             self.timeline.at(plan.at, partial(self._submit, number, plan))
@@ -146,19 +160,36 @@ class World:
             submitted_at=self.server.now,
             budget=plan.job.budget,
         )
-        self.shelves[run.id] = WorldShelf()
+        self.shelves[run.id] = RunShelf(plan.job.nodes)
         self.server.add(run)
         self.stirred()
 
     def _boot(self, machine: WorldMachine) -> None:
         plan = self.scenario.plans[int(machine.run, 16)]
         if machine.incarnation > 1 and machine.key in self.agents:
-            return self._resume(machine, Agent(self, machine, plan, self.shelves[machine.run]), self.timeline.now)
-        agent = self.agents[machine.key] = Agent(self, machine, plan, self.shelves[machine.run])
+            return self._resume(machine, self._new_agent(machine, plan), self.timeline.now)
+        if before := self._on.get(machine.first_key):  # a survivor of a gang
+            if before.cut:
+                return self.timeline.after(5.0, lambda: self.cloud.boot(machine))
+            before.retire()
+        self._on[machine.first_key] = agent = self.agents[machine.key] = self._new_agent(machine, plan)
         if agent.shelf.full:
             self.timeline.after(1.0, agent.begin)
         self.leases.begin(machine)
         return agent.begin()
+
+    def _new_agent(self, machine: WorldMachine, plan: RunPlan) -> Agent:
+        gang = None
+        if plan.job.nodes > 1:
+            gang = self._gangs.setdefault((machine.run, machine.number), WorldGang(self, plan))
+        return Agent(self, machine, plan, self.shelf(machine.run, machine.node), gang)
+
+    def _agent_on(self, machine: WorldMachine) -> Agent:
+        """The newest one: that of the last attempt, until the machine has read that it has another."""
+        return self._on[machine.first_key]
+
+    def _is_idle(self, machine: WorldMachine) -> bool:
+        return self._agent_on(machine).outcome is not None
 
     def _resume(self, machine: WorldMachine, agent: Agent, booted_at: float) -> None:
         """It was evicted, and its provider restored it. The reports of its agent stay until this one resumes."""
@@ -171,11 +202,11 @@ class World:
         if why:
             self.note(f"{machine.key} was restored, and removes itself: {why}")
             return self.cloud.release(machine.key)
-        self.agents[machine.key] = agent
+        self._on[machine.first_key] = self.agents[machine.key] = agent
         return self.leases.begin(machine)
 
     def _die(self, machine: WorldMachine) -> None:
-        if agent := self.agents.get(machine.key):
+        if agent := self._on.get(machine.first_key):
             agent.die()
 
     def _raise_budget(self, run_id: str) -> None:

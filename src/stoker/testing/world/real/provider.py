@@ -6,6 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 
+from stoker.engine.nodes.keys import node_of
 from stoker.errors import LoginFailed, ProviderUnavailable
 from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.testing.world.cloud import WorldCloud
@@ -48,8 +49,7 @@ class WorldProvider:
         return self._cloud.offers(need)
 
     def start(self, request: NodeRequest) -> None:
-        run = request.key.rpartition("-")[0]
-        self._cloud.start(request.key, run, request.offer, request.fuse, request.lease_s or 0.0)
+        self._cloud.start(request.key, node_of(request.key)[0], request.offer, request.fuse, request.lease_s or 0.0)
 
     def look(self) -> list[NodeSight]:
         return self._cloud.look()

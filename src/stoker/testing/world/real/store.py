@@ -86,9 +86,7 @@ class WorldStore(MemoryStore):
 
     def _reporter(self, key: str) -> Agent | None:
         found = _OF_ATTEMPT.fullmatch(key)
-        return (
-            self._world.agents.get(f"{found['run']}-{found['number']}") if found and found["what"] == "report" else None
-        )
+        return self._world.agents.get(_node_key(found)) if found and found["what"] == "report" else None
 
     def _report_of(self, agent: Agent) -> bytes | None:
         """As it was last written: with every heartbeat, and whenever there is news."""
@@ -104,8 +102,8 @@ class WorldStore(MemoryStore):
         found = _OF_ATTEMPT.fullmatch(key)
         if not found:
             return
-        number, node_key = int(found["number"]), f"{found['run']}-{found['number']}"
-        shelf = self._world.shelves[found["run"]]
+        number, node_key = int(found["number"]), _node_key(found)
+        shelf = self._world.shelf(found["run"], int(found["node"] or 0))
         if found["what"] == "lease":
             self._world.stored_leases.given(node_key, wire.load(Lease, data).seconds)
         elif found["what"] == "orders":
@@ -115,7 +113,7 @@ class WorldStore(MemoryStore):
             wishes = wire.load(Wishes, data)
             if wishes.fuse != shelf.word(number).fuse:
                 shelf.told_at[number] = self._world.timeline.now
-            shelf.words[number] = Word(wishes.wish, wishes.notice, wishes.fuse)
+            shelf.words[number] = Word(wishes.wish, wishes.notice, wishes.fuse, bool(wishes.broken))
             self._later(node_key, lambda agent: agent.hear(pacing.FAR.wishes_s))
 
     def _later(self, node_key: str, what: Callable[[Agent], None]) -> None:
@@ -124,3 +122,8 @@ class WorldStore(MemoryStore):
                 what(agent)
 
         self._world.timeline.after(READ_S, read)
+
+
+def _node_key(found: re.Match[str]) -> str:
+    node = int(found["node"] or 0)
+    return f"{found['run']}-{found['number']}" + (f"-{node}" if node else "")
