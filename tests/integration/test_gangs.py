@@ -101,7 +101,7 @@ def test_every_rank_of_a_gang_knows_its_place_and_what_they_bring_comes_back_in_
     shell.job(
         "python train.py 8 RANK,LOCAL_RANK,NODE_RANK,WORLD_SIZE,LOCAL_WORLD_SIZE", nodes=2, processes=2, name="wide"
     )
-    shell.stoker("run")
+    ended = shell.stoker("run")
     said = shell.stoker("logs", "wide-1").stdout
     assert {line.split("place ")[1] for line in said.splitlines() if "place " in line} == {
         "0 0 0 4 2",
@@ -113,6 +113,19 @@ def test_every_rank_of_a_gang_knows_its_place_and_what_they_bring_comes_back_in_
     assert {name for name in found if name.startswith("rank-")} == {f"rank-{rank}.txt" for rank in range(4)}
     assert (found["node.txt"], found["node-1/node.txt"]) == ("0", "1"), "two nodes wrote one file: both are kept"
     assert "node-1/same.txt" not in found, "what is the same is kept once"
+    assert "nodes wrote different files of the same name: node.txt" in ended.stdout + ended.stderr
+    assert "(7 files, " in ended.stdout + ended.stderr, "four of the ranks, two of one name, and the same once"
+    told = json.loads(shell.stoker("show", "wide-1", "--json").stdout)
+    assert "outputs-clash" in [event["kind"] for event in told["events"]]
+
+
+def test_a_metric_that_only_another_node_reports_is_shown_while_the_run_is_under_way(shell: Shell) -> None:
+    gang(shell, 10_000, nodes=2)
+    shell.write("train.py", TRAIN.replace("value=value)", '**{f"value_{rank}": value})'))
+    shell.stoker("run", "--detach")
+    shell.wait_for(lambda: {"value_0", "value_1"} <= shell.facts("job-1")["metrics"].keys(), "the metrics of both")
+    assert shell.facts("job-1")["state"] == "running"
+    shell.stoker("cancel", "job-1")
 
 
 def test_one_failed_rank_ends_its_peers_within_seconds_and_the_run_fails_with_its_words(shell: Shell) -> None:

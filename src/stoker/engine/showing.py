@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from stoker.engine.looking import Heard
 from stoker.engine.money.receipt import with_effort
 from stoker.errors import StokerError
-from stoker.model.run.report import Phase, Report, joined_metrics
+from stoker.model.run.report import MetricSummary, Phase, Report, joined_metrics
 from stoker.model.run.run import Run, RunState
 
 SILENT_S = 10.0  # an agent that is silent for longer than this, and for several heartbeats, has a problem
@@ -26,6 +26,7 @@ class Beside:
     store: str = ""  # why its store failed
     beat_s: float = 2.0  # between two heartbeats of its agent
     silence: str = ""  # why its agent is silent, where that is known
+    peers: tuple[Report, ...] = ()  # of the other nodes of its gang, in their order
 
 
 def is_silent(heard: Heard, beat_s: float) -> bool:
@@ -62,8 +63,13 @@ def _with_report(run: Run, report: Report, beside: Beside) -> Run:
     run = with_effort(run, report, under_way=True)
     packages = report.packages or run.packages
     over = run.attempt is None or run.attempt.state.over  # then what it measured is among the run's already
-    metrics = run.metrics if over else joined_metrics(run.metrics, report.metrics)
+    metrics = run.metrics if over else joined_metrics(run.metrics, _measured(report, beside))
     return replace(run, metrics=metrics, data_figures=report.data, packages=packages, reason=reason)
+
+
+def _measured(report: Report, beside: Beside) -> dict[str, MetricSummary]:
+    """By all nodes; of a metric that several report, the first one's counts."""
+    return {name: one for said in (*reversed(beside.peers), report) for name, one in said.metrics.items()}
 
 
 def _staging(report: Report) -> str:

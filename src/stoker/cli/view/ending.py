@@ -118,7 +118,7 @@ def _outputs(run: Run, here: Path) -> str:
 
 
 def _not_brought(run: Run) -> list[str]:
-    """Where the model may be, if it is not among the outputs."""
+    """What is not where one would look for it."""
     text = []
     if run.checkpoint_files and not run.brings_checkpoint:
         text.append(
@@ -127,6 +127,11 @@ def _not_brought(run: Run) -> list[str]:
     brought = run.output_files or run.brings_checkpoint
     if run.state is RunState.SUCCEEDED and not brought and not text:
         text.append(f"no outputs: it wrote nothing to `{one_line(run.job.outputs)}` or to its checkpoints")
+    if run.clashes:
+        names = ", ".join(one_line(name) for name in run.clashes)
+        text.append(
+            f"nodes wrote different files of the same name: {names}; those of other nodes are in node-1/ and so on"
+        )
     if run.stray:
         names = ", ".join(one_line(name) for name in run.stray)
         how = (

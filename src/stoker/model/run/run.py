@@ -150,6 +150,7 @@ class Run:
     stray_files: int = 0  # of which can be fetched
     stray_bytes: int = 0
     kept_until: datetime | None = None  # its node stays so long after its failure; None: there is none to keep
+    clashes: tuple[str, ...] = ()  # outputs of which nodes of a gang have different versions: the first few
     landed: str = ""  # where the outputs are, once they are there
     land_problem: str = ""  # why they could not be brought there
     budget: Decimal | None = None  # the most it may cost in all; the job's, unless somebody has set another

@@ -29,6 +29,11 @@ class Parcel(NamedTuple):
 
     entries: tuple[Entry, ...]
     keys: dict[str, str]
+    clashes: tuple[str, ...] = ()  # paths at which nodes of a gang have different files: all of them are here
+
+    @property
+    def sizes(self) -> list[int]:
+        return [entry.size_bytes for entry in self.entries if entry.kind is EntryKind.FILE]
 
     @property
     def contents(self) -> dict[str, tuple[str, int]]:
@@ -59,7 +64,10 @@ def checkpoint(store: Store, run: Run) -> Parcel:
 def brought(store: Store, run: Run) -> Parcel:
     """What is downloaded automatically: the outputs, and once the run has ended a checkpoint that is not too large.
     Common files are in the outputs."""
-    made = outputs(store, run)
+    return _with_checkpoint(store, run, outputs(store, run))
+
+
+def _with_checkpoint(store: Store, run: Run, made: Parcel) -> Parcel:
     if not (run.state.ended and run.brings_checkpoint):
         return made
     kept, begin = checkpoint(store, run), f"{run.job.outputs}/"
@@ -100,6 +108,7 @@ def merged(parcels: Sequence[Parcel]) -> Parcel:
     it, and the other's is below `node-1/`, and so on."""
     entries: dict[str, Entry] = {}
     keys: dict[str, str] = {}
+    clashing: set[str] = set()
     for node, parcel in enumerate(parcels):
         inside = {entry.path for entry in parcel.entries if clashes(entry, entries)}
         for entry in parcel.entries:
@@ -107,7 +116,14 @@ def merged(parcels: Sequence[Parcel]) -> Parcel:
             path = f"node-{node}/{entry.path}" if clash else entry.path
             entries.setdefault(path, replace(entry, path=path))
         keys |= parcel.keys
-    return Parcel(tuple(entries[path] for path in sorted(entries)), keys)
+        clashing |= inside
+    return Parcel(tuple(entries[path] for path in sorted(entries)), keys, tuple(sorted(clashing)))
+
+
+def clash_words(paths: Sequence[str]) -> str:
+    names = ", ".join(f"`{path}`" for path in paths[:8])
+    more = f" and {len(paths) - 8} more" if len(paths) > 8 else ""
+    return f"nodes wrote different files of the same name: {names}{more}; those of other nodes are in node-1/ and so on"
 
 
 def clashes(entry: Entry, others: Mapping[str, Entry]) -> bool:
@@ -131,15 +147,16 @@ def _with_parents(path: str) -> list[str]:
 # Downloads the results of a run to a folder, each file verified.
 
 
-def land(store: Store, run: Run, parent: Path) -> Path:
-    """Returns the folder. A run that did not succeed goes to another folder, whose name says so."""
+def land(store: Store, run: Run, parent: Path) -> tuple[Path, Parcel]:
+    """Returns the folder, and the outputs. A run that did not succeed goes to another folder, whose name says so."""
     name = run.name if run.state is RunState.SUCCEEDED else f"{run.name}-{run.state}"
     folder = choose_folder(parent, name, run.id)
-    parcel = brought(store, run)
+    made = outputs(store, run)
+    parcel = _with_checkpoint(store, run, made)
     landing = Landing(parcel.entries, folder, run.id)
     places, wanted = parcel.contents, list(landing.wanted())
     contents = open_in_order(store, [places[sha256] for sha256 in wanted])
     for sha256, content in zip(wanted, contents, strict=True):
         landing.take(sha256, content)
     landing.finish()
-    return folder
+    return folder, made

@@ -13,6 +13,7 @@ from typing import Any
 
 from stoker.engine.decision import Action, Decision, Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.drills import rate_per_hour
+from stoker.engine.lifecycle import cut
 from stoker.engine.looking import Requests
 from stoker.engine.money.fuse import is_news
 from stoker.engine.nodes.keys import spare_key
@@ -34,7 +35,7 @@ from stoker.model.run.money import UNLIMITED, Fuse
 from stoker.model.run.run import Attempt, AttemptState, Event, Member, Run
 from stoker.model.workspace import layout
 from stoker.providers import Provider
-from stoker.server.results.parcels import land
+from stoker.server.results.parcels import Parcel, clash_words, land
 from stoker.server.rounds.leases import Leases
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.outside import Clock, call, call_far
@@ -354,8 +355,8 @@ class Performer:
         """A folder that cannot be written to is the user's to mend: said once, and the bytes stay in the store."""
         try:
             store = await self._stores.reach(run.store)
-            folder = await asyncio.to_thread(land, store, run, Path(run.land_in))
-            await self._note_landing(run, f"outputs landed in {folder}", landed=str(folder))
+            folder, made = await asyncio.to_thread(land, store, run, Path(run.land_in))
+            await self._note_landing(run, f"outputs landed in {folder}", landed=str(folder), made=made)
         except StoreUnavailable as error:
             log.warning("the outputs of %s wait for their store: %s", run.name, error.message)
             await asyncio.sleep(_PAUSE_S)  # it is asked for again as long as they have not landed
@@ -370,11 +371,17 @@ class Performer:
     async def _not_landed(self, run: Run, problem: str) -> None:
         await self._note_landing(run, f"outputs did not get to {run.land_in}: {problem}", problem=problem)
 
-    async def _note_landing(self, run: Run, text: str, *, landed: str = "", problem: str = "") -> None:
-        event = Event(self._clock.now(), "landed" if landed else "landing-failed", text)
-        await self._ledger.change(
-            run.name, lambda seen: Decision(replace(seen, landed=landed, land_problem=problem), (), (event,))
-        )
+    async def _note_landing(
+        self, run: Run, text: str, *, landed: str = "", problem: str = "", made: Parcel | None = None
+    ) -> None:
+        events = [Event(self._clock.now(), "landed" if landed else "landing-failed", text)]
+        facts: dict[str, Any] = {"landed": landed, "land_problem": problem}
+        if made and run.job.nodes > 1:  # each node has counted its own, although all may have the same
+            facts |= {"output_files": len(made.sizes), "output_bytes": sum(made.sizes)}
+            facts["clashes"] = tuple(cut(path) for path in made.clashes[:8])
+            if made.clashes:
+                events.append(Event(self._clock.now(), "outputs-clash", clash_words(made.clashes)))
+        await self._ledger.change(run.name, lambda seen: Decision(replace(seen, **facts), (), tuple(events)))
 
     def forget_secrets(self, run: Run) -> None:
         self._vault.forget(run.id)

@@ -126,7 +126,8 @@ class Reconciler:
         store = await self._stores.reach(run.store)
         beat_s = pacing(store).beat_s
         silence = await self._probing.why(store) if showing.is_silent(heard, beat_s) else ""
-        return replace(beside, beat_s=beat_s, silence=silence)
+        others = (self._reports.of(peer.key).report for peer in (run.attempt.peers if run.attempt else ()))
+        return replace(beside, beat_s=beat_s, silence=silence, peers=tuple(one for one in others if one))
 
     async def run(self) -> None:
         while True:
