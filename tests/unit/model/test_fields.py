@@ -11,21 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.model.job import fields
-from stoker.model.job.fields import (
-    Choice,
-    Duration,
-    Either,
-    FieldKind,
-    ListOf,
-    MapOf,
-    Maybe,
-    Money,
-    Problems,
-    Text,
-    Whole,
-)
-from stoker.model.job.job import DataInput, FolderInTree, Scalar, Spot, SpotOrNot
+from stoker.model.job.fields import Either, FieldKind, ListOf, MapOf, Maybe, Problems
+from stoker.model.job.job import DataInput, Spot, SpotOrNot
 from stoker.model.job.target import TargetText
+from stoker.model.job.values import Choice, Duration, FolderInTree, Money, Scalar, Text, Whole
 
 
 class Colour(StrEnum):

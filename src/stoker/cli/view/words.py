@@ -12,7 +12,7 @@ from stoker.client.report.spelling import CENT, FINE, usd
 from stoker.client.report.spelling import count as count  # shared with the API's texts
 from stoker.client.report.spelling import duration as duration
 from stoker.errors import BadInput
-from stoker.model.job.fields import seconds_of
+from stoker.model.job.values import seconds_of
 from stoker.model.run.run import AttemptState, Run, RunState
 
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0))

@@ -18,7 +18,8 @@ from stoker.client.source.tree import SourceTree
 from stoker.model.job.checkpointpaths import CheckpointPaths
 from stoker.model.job.commandline import NOTEBOOK, commands
 from stoker.model.job.fields import Problems
-from stoker.model.job.job import Job, PlaceForData
+from stoker.model.job.job import Job
+from stoker.model.job.values import PlaceForData
 from stoker.model.snapshot import EntryKind
 
 _MOST = 5

@@ -7,30 +7,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
 from stoker.errors import JobInvalid, Problem
 from stoker.model.job import fields
 from stoker.model.job.checkpointpaths import DEFAULT
-from stoker.model.job.fields import (
+from stoker.model.job.fields import Either, ListOf, MapOf, Maybe, Plain, Record, a
+from stoker.model.job.pattern import MetricPatterns, PatternsOrOff
+from stoker.model.job.target import Target, TargetText
+from stoker.model.job.values import (
+    CheckpointPath,
     Choice,
     Duration,
-    Either,
-    ListOf,
-    MapOf,
-    Maybe,
+    FolderInTree,
     Memory,
     Money,
-    Plain,
-    Record,
+    PlaceForData,
+    PythonText,
+    Scalar,
     Text,
     Truth,
     Whole,
-    a,
 )
-from stoker.model.job.pattern import MetricPatterns, PatternsOrOff
-from stoker.model.job.target import Target, TargetText
 
 
 class Launcher(StrEnum):
@@ -61,9 +59,6 @@ class _PerGpu(StrEnum):
     GPUS = "gpus"
 
 
-_MOST_UP = 3  # folders
-
-
 class Packages(StrEnum):
     """Which packages of the submitting Python a node gets that does not share its files."""
 
@@ -72,86 +67,9 @@ class Packages(StrEnum):
     NONE = "none"
 
 
-@dataclass(eq=False, repr=False)
-class FolderInTree:
-    """A folder inside the run's working directory: relative, and never above it."""
-
-    expected: str = "a relative path inside the working directory"
-
-    def read(self, value: Plain, path: str) -> str:
-        text: str = Text(self.expected).read(value, path)
-        parts = PurePosixPath(text).parts
-        outside = text.startswith("/") or ".." in parts or PureWindowsPath(text).drive or not parts
-        if outside or "\n" in text:
-            raise fields.wrong(path, value, self)
-        return str(PurePosixPath(text))
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "minLength": 1}
-
-
-@dataclass(eq=False, repr=False)
-class PlaceForData(FolderInTree):
-    """Also outside the working directory, a few folders up, such as `../data`: the run has a private folder there."""
-
-    expected: str = f"a relative path, at most {_MOST_UP} folders above the working directory"
-
-    def read(self, value: Plain, path: str) -> str:
-        text: str = Text(self.expected).read(value, path)
-        parts = PurePosixPath(text).parts
-        up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
-        if not 0 < up <= _MOST_UP or up == len(parts):
-            return super().read(value, path)
-        return "/".join([*parts[:up], super().read("/".join(parts[up:]), path)])
-
-
-@dataclass(eq=False, repr=False)
-class CheckpointPath(FolderInTree):
-    """A folder, a file or a glob; a final `/` says that it is a folder, and is kept."""
-
-    expected: str = "a relative path or glob inside the working directory"
-
-    def read(self, value: Plain, path: str) -> str:
-        read = super().read(value, path)
-        return f"{read}/" if isinstance(value, str) and value.endswith("/") else read
-
-
 _NAME = Text("lower-case letters, digits, `-`, `_` and `.`, at most 60", r"[a-z0-9](?:[a-z0-9._-]{0,58}[a-z0-9])?")
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 THIS_COMPUTER = "local"  # where a run goes that names no other place
-
-
-@dataclass(eq=False, repr=False)
-class Scalar:
-    """The value of an environment variable. Numbers and truth values are taken as they are written."""
-
-    expected: str = "text or a number"
-
-    def read(self, value: Plain, path: str) -> str:
-        if isinstance(value, bool):
-            return str(value).lower()
-        if isinstance(value, int) and abs(value) >= 10**4000:  # Python refuses to spell those out
-            raise fields.wrong(path, value, self)
-        if not isinstance(value, str | int | float) or "\0" in str(value) or not fields.encodable(str(value)):
-            raise fields.wrong(path, value, self)
-        return str(value)
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": ["string", "number", "boolean"]}
-
-
-@dataclass(eq=False, repr=False)
-class PythonText:
-    """A version may be written like the number it looks like: what reads job files keeps `3.10` as it was written."""
-
-    expected: str = "a Python version such as `3.12`, or the path of an interpreter"
-
-    def read(self, value: Plain, path: str) -> str:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return Text(self.expected).read(str(value) if number and abs(value) < 100 else value, path)
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": ["string", "number"]}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,9 @@ from stoker.engine.money.receipt import receipt
 from stoker.engine.offers.market import needs
 from stoker.errors import BadInput, NotFound, StokerError
 from stoker.model import wire
-from stoker.model.job.fields import Money, Problems
+from stoker.model.job.fields import Problems
 from stoker.model.job.job import Job
+from stoker.model.job.values import Money
 from stoker.model.node.node import NodeState
 from stoker.model.run.forecast import Forecast
 from stoker.model.run.money import BudgetState, By, Costs, Limit, LimitState, Period

@@ -42,11 +42,6 @@ def blob_stream(items: Iterable[Item]) -> Iterator[bytes]:
     yield bytes(batch + _END)
 
 
-def stream_bytes(sizes: Iterable[int]) -> int:
-    """The length of the stream for blobs of these sizes, for a `Content-Length`."""
-    return sum(_BLOCK + size + -size % _BLOCK for size in sizes) + len(_END)
-
-
 def read_blobs(stream: ByteSource) -> Iterator[tuple[str, BinaryIO]]:
     """Each blob's hash, and its content, to be read before the next one.
 

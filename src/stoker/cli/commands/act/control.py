@@ -12,7 +12,8 @@ from stoker.client.api.client import Client
 from stoker.client.api.handle import RunHandle
 from stoker.client.report.spelling import usd
 from stoker.errors import BadInput, Conflict
-from stoker.model.job.fields import Duration, Problems
+from stoker.model.job.fields import Problems
+from stoker.model.job.values import Duration
 from stoker.model.run.run import RunState
 
 _PATIENCE_S = 60.0  # an agent gives the script 10 s, and is killed after 45

@@ -16,7 +16,8 @@ from stoker.client.api.handle import RunHandle
 from stoker.client.api.leftovers import UnusedPackages, prune_rule, set_prune_rule
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, Conflict
-from stoker.model.job.fields import Duration, Problems
+from stoker.model.job.fields import Problems
+from stoker.model.job.values import Duration
 from stoker.model.run.pruning import PruneRule, Spared
 
 _MOST = 10_000  # runs per command

@@ -14,8 +14,9 @@ from math import isfinite
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from stoker.errors import Problem
-from stoker.model.job.fields import Choice, FieldKind, Maybe, Plain, Problems, encodable, nearest, wrong
+from stoker.model.job.fields import FieldKind, Maybe, Plain, Problems, encodable, nearest, wrong
 from stoker.model.job.job import Job, schema
+from stoker.model.job.values import Choice
 
 _LONGEST_TEXT = 65_536
 
