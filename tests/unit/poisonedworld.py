@@ -23,6 +23,7 @@ from stoker.model.workspace.home import Home
 from stoker.server.records.database import Database
 from stoker.server.records.recorder import FactsRecorder, Signing
 from stoker.server.records.tables import StoreTable
+from stoker.server.rounds.clusters import ClusterBook
 from stoker.server.rounds.leases import Leases
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.limits import LimitBook
@@ -99,7 +100,10 @@ class World:
         performer = Performer(
             self.providers, self.stores, accesses, leases, self.ledger, Vault(self._root), self.clock, Visits()
         )
-        self.reconciler = Reconciler(self.ledger, self.stores, self.providers, performer, self.clock, self.limits)
+        clusters = ClusterBook(self.database, self.providers)
+        self.reconciler = Reconciler(
+            self.ledger, self.stores, self.providers, performer, self.clock, self.limits, clusters
+        )
 
     async def submit(self, make_run: Make, **facts: Any) -> str:
         self._count += 1

@@ -48,6 +48,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Set up": {
         "doctor": "Check that this computer or a cloud is ready.",
         "server": "Start, stop or inspect this computer's server.",
+        "cluster": "Manage clusters: named pools of nodes for runs.",
         "store": "Manage stores for runs and data: folders, Azure Blob, S3, GCS.",
         "workspace": "Use your team's cloud and store, from one file.",
         "admin": "Set up a cloud for a team, limit its costs, remove it.",
@@ -87,6 +88,7 @@ HOMES = {
     "cleanup": "stoker.cli.commands.act.cleanup.command",
     "doctor": "stoker.cli.commands.setup.doctor.command",
     "server": "stoker.cli.commands.setup.server.command",
+    "cluster": "stoker.cli.commands.setup.cluster.command",
     "store": "stoker.cli.commands.setup.store.command",
     "workspace": "stoker.cli.commands.setup.workspace.command",
     "admin": "stoker.cli.commands.admin.group.command",

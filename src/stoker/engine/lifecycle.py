@@ -76,6 +76,8 @@ def _what(parts: Sequence[Member]) -> str:
     kinds = Counter(f"{'spot ' if offer.spot else ''}{offer.size} in {offer.place}" for offer in offers)
     if len(parts) == 1:
         what = f"a {next(iter(kinds))}" if kinds else "a node"
+        if any(offer.waits for offer in offers):
+            return f"an idle node of its cluster, {what}"
         return f"its machine again, {what}" if again else what
     what = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) if kinds else f"{len(parts)} nodes"
     return f"{what}; {again} of them are its machines again" if again else what

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from stoker.engine import gang
-from stoker.engine.decision import Decision
+from stoker.engine import clusters, gang
+from stoker.engine.clusters import NO_CLUSTERS, ClusterFacts
+from stoker.engine.decision import Decision, TellAgent
 from stoker.engine.lifecycle import ask_ahead, begin, cancelled_unseen
 from stoker.engine.money import meter, paying
 from stoker.engine.money.fuse import Allowance
@@ -18,7 +19,7 @@ from stoker.engine.nodes.resuming import may_resume
 from stoker.engine.offers.deadline import words
 from stoker.engine.offers.market import Market, choose
 from stoker.engine.offers.moving import let_go, wanted
-from stoker.engine.offers.placement import place
+from stoker.engine.offers.placement import place, queue
 from stoker.engine.sighting import Sighting
 from stoker.model.node.node import NodeState, Offer
 from stoker.model.node.orders import Wish
@@ -39,11 +40,13 @@ def decide(
     market: Market | None = None,
     limits: LimitFacts = NONE,
     said: Mapping[str, Report] | None = None,
+    pools: ClusterFacts = NO_CLUSTERS,
 ) -> list[Decision]:
     """A decision for every run with an observation or that starts. `seen` is by run id and may omit untouched runs: a
     thousand waiting runs cost next to nothing. `slots` is by provider. `market` has the offers of providers with
     several; runs of other providers start without one. `limits` are those of administrators. `said`
-    is what the nodes of runs that nothing was seen of have said, by run id: it can end those that are cancelled."""
+    is what the nodes of runs that nothing was seen of have said, by run id: it can end those that are cancelled.
+    `pools` are the clusters."""
     market = market or {}
     before = {run.id: run for run in runs}
     after = before | {run_id: meter.metered(before[run_id], sighting, now) for run_id, sighting in seen.items()}
@@ -57,7 +60,11 @@ def decide(
     after |= {run_id: decision.run for run_id, decision in decisions.items()}
     held = {run_id for run_id, sighting in seen.items() if _in_the_way(after[run_id], sighting)}
     held |= {run.id for run in runs if run.attempts and run.id not in seen}  # its possible leftovers were not observed
-    for run in place(after.values(), slots, now, held=held):
+    state = _Round(decisions, after, pools, now)
+    _settle_idle(state, seen)
+    waiting = [run for run in queue(after.values()) if clusters.may_fit(run, pools)]
+    waiting = clusters.admitted(waiting, clusters.free(after.values(), pools))
+    for run in place(after.values(), slots, now, held=held, waiting=waiting):
         wide = gang.wide(run, market)
         offers = paying.payable(run, wide, allowed.get(run.id), now)
         if offers is None:
@@ -65,6 +72,7 @@ def decide(
             decisions[run.id] = paying.held_back(so_far, wide, allowed[run.id], now)
             continue
         taken, waits = gang.offers(run, seen.get(run.id), offers, after.values(), now)
+        taken, waits = _from_cluster(state, run, taken, waits, offers)
         if waits:
             decisions[run.id] = _with_reason(decisions.get(run.id, Decision(run)), waits)
             continue
@@ -91,6 +99,53 @@ def _advanced(before: Run, metered: Run, sighting: Sighting, allowance: Allowanc
     for one in (sighting, *sighting.peers):
         after = with_effort(after, one.report)
     return without_starts(decision if after is decision.run else replace(decision, run=after), now)
+
+
+@dataclass(slots=True)
+class _Round:
+    """What has been decided so far. `after` are all runs as of then, by id."""
+
+    decisions: dict[str, Decision]
+    after: dict[str, Run]
+    pools: ClusterFacts
+    now: datetime
+
+    def change(self, run: Run) -> None:
+        self.decisions[run.id] = replace(self.decisions.get(run.id, Decision(run)), run=run)
+        self.after[run.id] = run
+
+
+def _settle_idle(so_far: _Round, seen: Mapping[str, Sighting]) -> None:
+    """Nodes of clusters whose runs have ended wait for the next run, and are released when their time is up."""
+    decisions, after, now = so_far.decisions, so_far.after, so_far.now
+    for run_id, sighting in seen.items():
+        run = clusters.observed(after[run_id], sighting, so_far.pools, now)
+        if run is not after[run_id]:
+            so_far.change(run)
+    for run, key, why in list(clusters.releasing(after.values(), so_far.pools, now)):
+        so_far.change(clusters.release(after[run.id], key, why))
+        decisions[run.id] = decisions[run.id].noting(now, "idle-released", f"its idle node is released: {why}")
+    for run_id in seen:
+        if after[run_id].waiting_nodes:
+            decisions[run_id] = decisions[run_id].doing(TellAgent(after[run_id]))  # renews the lease of the node
+
+
+def _from_cluster(so_far: _Round, run: Run, taken: list[Offer], waits: str, market: Market) -> tuple[list[Offer], str]:
+    """With an idle node of its cluster, if there is one that fits; else it waits until its cluster has room for new
+    ones."""
+    resumes = any(offer.again for offer in taken) or bool(run.attempt and run.attempt.spare)
+    if not run.cluster or resumes:
+        return taken, waits
+    if found := clusters.taken(run, so_far.after.values(), market, so_far.now):
+        offer, owner = found
+        so_far.change(clusters.release(owner, offer.waits, clusters.TAKEN))
+        return [offer], ""
+    others = [one for one in so_far.after.values() if one.id != run.id]
+    if waits or not clusters.is_full(run, others, so_far.pools):
+        return taken, waits
+    for owner, idle in clusters.in_the_way(run, others, so_far.pools):
+        so_far.change(clusters.release(so_far.after[owner.id], idle.key, "its cluster needs the room"))
+    return [], f"waits until an idle node of cluster `{run.cluster}` is released, to make room"
 
 
 def _joined(first: Decision, then: Decision) -> Decision:

@@ -10,7 +10,7 @@ from stoker.engine.offers.market import fits_whole, needs
 from stoker.errors import BadInput, Conflict, JobInvalid, Problem
 from stoker.model.job.fields import nearest
 from stoker.model.job.job import Job, Launcher
-from stoker.model.node.node import Need, Offer
+from stoker.model.node.node import Need, Offer, Pool
 from stoker.model.node.orders import Terminal
 from stoker.model.workspace.store import is_twin, original
 from stoker.providers import Provider
@@ -19,9 +19,11 @@ _STARTERS = (Launcher.TORCHRUN, Launcher.MPI)  # start processes themselves
 _GPUS = ("T4", "A10", "V100", "A100", "H100")  # common requests: the provider decides whether it has one
 
 
-def admit(job: Job, providers: Mapping[str, Provider], *, data_follows: bool = False) -> Offer:
+def admit(
+    job: Job, providers: Mapping[str, Provider], *, data_follows: bool = False, pool: Pool | None = None
+) -> Offer:
     """The offer that the job would take. Raises JobInvalid with all problems; with `data_follows`, data that will be
-    uploaded later is none."""
+    uploaded later is none. `pool` is the cluster that it was submitted to."""
     provider = providers.get(job.on)
     if provider is None and is_twin(job.on) and original(job.on) in providers:
         clouds = ", ".join(f"`{original(name)}`" for name in providers if is_twin(name))
@@ -32,7 +34,7 @@ def admit(job: Job, providers: Mapping[str, Provider], *, data_follows: bool = F
     problems = [*_node_problems(job, provider), *([] if data_follows else _data_problems(job, provider))]
     if problems:
         raise JobInvalid(problems)
-    found = [provider.offers(need) for need in needs(job)]
+    found = [provider.offers(need) for need in needs(job, pool)]
     _check_room(job, provider, [offer for offers in found for offer in offers])
     _check_budget(job, [offer for offers in found for offer in offers])
     _check_deadline(job, [offer for offers in found for offer in offers])

@@ -19,6 +19,7 @@ from stoker.server.removals.housekeeping import Housekeeping
 from stoker.server.removals.removals import Removals
 from stoker.server.results.heritage import Heritage
 from stoker.server.results.sizes import Weighing
+from stoker.server.rounds.clusters import ClusterBook
 from stoker.server.rounds.leases import Leases
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.limits import LimitBook
@@ -50,6 +51,7 @@ class Service:
     visits: Visits
     heritage: Heritage
     limits: LimitBook
+    clusters: ClusterBook
     reconciler: Reconciler
     arrivals: Arrivals
     removals: Removals
@@ -76,7 +78,8 @@ def assemble(settings: ServerSettings, token: str, database: Database, notices: 
     performer = Performer(providers, stores, accesses, leases, ledger, vault, clock, visits, heritage.bring)
     limits = LimitBook(database)
     ledger.closed = limits.closed
-    reconciler = Reconciler(ledger, stores, providers, performer, clock, limits)
+    clusters = ClusterBook(database, providers)
+    reconciler = Reconciler(ledger, stores, providers, performer, clock, limits, clusters)
     visits.told = reconciler.wake
     arrivals = Arrivals()
     shelves = Shelves(stores, arrivals)
@@ -99,6 +102,7 @@ def assemble(settings: ServerSettings, token: str, database: Database, notices: 
         visits=visits,
         heritage=heritage,
         limits=limits,
+        clusters=clusters,
         reconciler=reconciler,
         arrivals=arrivals,
         removals=removals,

@@ -19,7 +19,7 @@ from stoker.client.submit.sending import Again, Notice, Progress
 from stoker.errors import NotFound
 from stoker.model import wire
 from stoker.model.job.fields import nearest
-from stoker.model.job.job import Job
+from stoker.model.job.job import THIS_COMPUTER, Job
 from stoker.model.node.orders import Terminal
 from stoker.model.run.money import Costs
 from stoker.model.run.pruning import PruneRule
@@ -28,6 +28,7 @@ from stoker.model.snapshot import Snapshot
 from stoker.model.workspace.store import is_twin, twin_of
 
 if TYPE_CHECKING:
+    from stoker.client.api.clusters import Clusters
     from stoker.client.api.money import Limits
     from stoker.client.data.datasets import Datasets
     from stoker.client.data.moves import Agree
@@ -62,6 +63,13 @@ class Client:
         from stoker.client.data.datasets import Datasets  # not needed to submit or follow
 
         return Datasets(self.connection, self.settings)
+
+    @property
+    def clusters(self) -> Clusters:
+        """Named pools of nodes."""
+        from stoker.client.api.clusters import Clusters  # not needed to submit to this computer
+
+        return Clusters(self.connection)
 
     @property
     def limits(self) -> Limits:
@@ -130,7 +138,7 @@ class Client:
         """Starts a new run with the code, software and data of an old one, and with its job unless another is given;
         secrets come from the environment. With `from_checkpoint` it starts from the old run's last checkpoint."""
         old = self.run(run).facts
-        return self._again(old, Again(job or sending.without_keeping(old.job), from_checkpoint), name)
+        return self._again(old, Again(job or sending.job_again(old), from_checkpoint), name)
 
     def resume(self, run: str, job: Job | None = None, *, name: str = "") -> RunHandle:
         """Continues a run that failed or was cancelled from its last checkpoint, as a new run that is named after it.
@@ -143,7 +151,7 @@ class Client:
 
     def job_to_resume(self, old: RunHandle) -> Job:
         """The job of a run with what is left of its budget."""
-        job = sending.without_keeping(old.facts.job)
+        job = sending.job_again(old.facts)
         if old.facts.budget is None:
             return replace(job, budget=None)
         left = old.facts.budget - old.budget().spent_usd
@@ -204,11 +212,21 @@ class Client:
 
     def _stage(self, job: Job, say: Callable[[str], None]) -> str:
         """The store for a run; empty: the workspace's."""
-        if not is_twin(job.on):
+        return self.stage(self._provider(job), say)
+
+    def stage(self, provider: str, say: Callable[[str], None] = lambda _: None) -> str:
+        """Starts the twin if this provider is one. Returns the store for its runs; empty: the workspace's."""
+        if not is_twin(provider):
             return ""
         from stoker.client.local import rehearsal  # needed only for a rehearsal
 
-        return rehearsal.stage(job.on, self.settings, self.connection, say)
+        return rehearsal.stage(provider, self.settings, self.connection, say)
+
+    def _provider(self, job: Job) -> str:
+        """That of its cluster, if it names one. For a local run the server is not asked."""
+        if job.on == THIS_COMPUTER or is_twin(job.on):
+            return job.on
+        return next((one.cluster.provider for one in self.clusters.all() if one.cluster.name == job.on), job.on)
 
     def _put(self, job: Job, folder: Path, store: str, agree: Agree) -> dict[str, str]:
         """The datasets, by name of the input, that local data was uploaded as."""

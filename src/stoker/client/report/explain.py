@@ -82,7 +82,7 @@ def _submitted(run: Run, clock: Clock) -> str:
     again = f", as a rerun of {run.rerun_of}" if run.rerun_of else ""
     if run.start:
         again += f", {'to resume' if run.resumes else 'from the last checkpoint of'} {run.start.name}"
-    return f"{clock(run.submitted_at)} {run.name} was submitted{by} to run on {run.job.on}{again}"
+    return f"{clock(run.submitted_at)} {run.name} was submitted{by} to run on {run.place}{again}"
 
 
 def _attempts(run: Run, receipt: Receipt, clock: Clock) -> Iterator[_Line]:

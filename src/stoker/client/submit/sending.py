@@ -127,9 +127,10 @@ def _worth_knowing(prepared: Prepared) -> list[str]:
     return [*screening.lines(prepared.tree.findings), *(prepared.along.notes if prepared.along else ())]
 
 
-def without_keeping(job: Job) -> Job:
-    """Keeping the node of a failed run applies only to the run it was requested for."""
-    return replace(job, keep_failed=None)
+def job_again(old: Run) -> Job:
+    """The job of an old run, to run it again. Keeping the node of a failed run applies only to the run it was requested
+    for."""
+    return replace(old.job, keep_failed=None, on=old.place)
 
 
 def register(snapshot: Snapshot, connection: Connection, *, store: str = "") -> list[str]:

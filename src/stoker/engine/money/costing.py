@@ -91,5 +91,5 @@ def _until(spell: Spell, moment: datetime) -> Decimal:
 
 
 def _name(run: Run, by: By) -> str:
-    names = {By.EXPERIMENT: run.experiment, By.PERSON: run.person, By.CLUSTER: run.job.on, By.RUN: run.name}
+    names = {By.EXPERIMENT: run.experiment, By.PERSON: run.person, By.CLUSTER: run.place, By.RUN: run.name}
     return names[by]

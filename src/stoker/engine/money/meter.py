@@ -152,6 +152,7 @@ def _gone_by(run: Run, key: str, last: datetime, seen: Sighting, now: datetime) 
 def _unmetered(run: Run, spells: list[Spell], sights: Mapping[str, NodeSight], now: datetime) -> Iterator[Spell]:
     """Nodes that exist although their spell was closed, or never opened: they are billed meanwhile."""
     open_keys = {spell.key for spell in spells if spell.until is None}
+    open_keys |= {spell.key for spell in run.idle}  # its cluster pays for it
     for sight in sights.values():
         if sight.key in open_keys or sight.usd_per_hour <= 0:
             continue

@@ -70,7 +70,7 @@ def _is_under_way(run: Run) -> bool:
 def held_back(decision: Decision, market: Market, allowance: Allowance, now: datetime) -> Decision:
     """No offer can be paid: the run waits, and reports what it would need, or waits until its earlier node is gone."""
     run = decision.run
-    offers = [_whole(run, offer) for need in needs(run.job) for offer in market.get((run.job.on, need), ())]
+    offers = [_whole(run, offer) for need in needs(run.job, run.pool) for offer in market.get((run.job.on, need), ())]
     if run.costing and any(meter.spent(run, now) + fuse.least(run, offer) <= allowance.usd for offer in offers):
         return replace(decision, run=replace(run, reason="waiting until its earlier node is gone: both may cost money"))
     waits = fuse.unaffordable(run, offers, allowance, now)

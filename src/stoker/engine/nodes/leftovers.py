@@ -24,7 +24,8 @@ def claimed(runs: Collection[Run]) -> set[str]:
 def needed(runs: Collection[Run], sights: Mapping[str, Collection[NodeSight]]) -> set[str]:
     """Keys of nodes that a run needs, or may still take over. `runs` are all that are tracked: a run that has ended may
     keep its node, too. `sights` are by provider."""
-    return claimed(runs) | spared(runs, [sight for some in sights.values() for sight in some])
+    idle = {key for run in runs for key in run.waiting_nodes}
+    return claimed(runs) | idle | spared(runs, [sight for some in sights.values() for sight in some])
 
 
 def release_unneeded(

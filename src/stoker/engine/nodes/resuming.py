@@ -49,7 +49,7 @@ def resumed(
     if sight is None or offer is None:
         return None
     if sight.state is not NodeState.GONE:
-        return replace(offer, again=machine(sight))
+        return replace(offer, again=machine(sight), waits="")
     today = next((one for one in open_now(run, market, now) if same(one, offer)), None)
     if today is None or (best and (best.spot != today.spot or best.usd_per_hour < today.usd_per_hour)):
         return None  # a deadline may require the other kind now

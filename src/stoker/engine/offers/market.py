@@ -10,7 +10,7 @@ from itertools import islice
 from stoker.engine.offers.deadline import Urgency, outlook, words
 from stoker.engine.patience import HOPELESS, NOT_READY, WEATHER
 from stoker.model.job.job import Fallback, Job
-from stoker.model.node.node import Need, Offer
+from stoker.model.node.node import Need, Offer, Pool
 from stoker.model.run.run import Attempt, AttemptState, Run
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 300.0  # before an unavailable offer is requested again
@@ -20,7 +20,7 @@ SHUNNED_S = 600.0  # an offer that was evicted so recently is chosen after the o
 Market = Mapping[tuple[str, Need], Sequence[Offer]]  # the offers of each provider for each need
 
 
-def needs(job: Job) -> list[Need]:
+def needs(job: Job, pool: Pool | None = None) -> list[Need]:
     """What to request from providers, the job's preference first. A deadline needs both kinds."""
     falls_back = not job.spot or job.spot.fallback is Fallback.ON_DEMAND or job.deadline is not None
     wants_spot = job.spot or (job.spot is None and job.deadline)
@@ -35,6 +35,7 @@ def needs(job: Job) -> list[Need]:
             gpu=job.gpu or "",
             size=job.size or "",
             region=job.region or "",
+            pool=pool,
         )
         for each in kinds
     ]
@@ -101,7 +102,7 @@ def _kinds(run: Run, market: Market, now: datetime) -> tuple[bool, ...]:
 
 
 def _offers(run: Run, market: Market) -> Iterator[Offer]:
-    for need in needs(run.job):
+    for need in needs(run.job, run.pool):
         yield from market.get((run.job.on, need), ())
 
 

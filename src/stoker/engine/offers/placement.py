@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import takewhile
 
@@ -34,11 +34,17 @@ def why_waiting(run: Run, runs: Collection[Run], slots: Mapping[str, int | None]
 
 
 def place(
-    runs: Collection[Run], slots: Mapping[str, int | None], now: datetime, *, held: Collection[str] = ()
+    runs: Collection[Run],
+    slots: Mapping[str, int | None],
+    now: datetime,
+    *,
+    held: Collection[str] = (),
+    waiting: Sequence[Run] | None = None,
 ) -> list[Run]:
-    """`slots` is how many nodes each provider may run at once; None: no known limit. `held` are ids of runs whose
-    earlier nodes still exist: a second attempt at the same time could write twice. A run that does not fit holds back
-    those after it on the same provider, so that narrow runs do not starve wide ones."""
+    """`waiting` are those that may start, in their order; None: all, by priority and age. `slots` is how many nodes
+    each provider may run at once; None: no known limit. `held` are ids of runs whose earlier nodes still exist: a
+    second attempt at the same time could write twice. A run that does not fit holds back those after it on the same
+    provider, so that narrow runs do not starve wide ones."""
     under_way = (run for run in runs if run.state in _UNDER_WAY)
     busy = Counter(dict.fromkeys(slots, 0))
     for run in under_way:
@@ -47,7 +53,7 @@ def place(
     full = {name for name, most in slots.items() if most is not None and busy[name] >= most}
     if len(full) == len(slots):
         return []
-    for run in queue(runs):
+    for run in queue(runs) if waiting is None else waiting:
         on, most = run.job.on, slots.get(run.job.on, 0)
         if on in full or run.id in held or not _ready(run, now):
             continue

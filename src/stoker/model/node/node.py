@@ -30,12 +30,13 @@ class Features:
     reachable: bool = False  # people get in to its nodes, see `providers.Reachable`
     terminal: bool = False  # a script there can have the terminal of whoever submits it
     restores: bool = False  # the provider brings an evicted node back by itself while nobody stops it
+    warm: bool = False  # a node without a run is worth keeping for the next one: a new one takes long to start
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
     """The cluster that nodes are for, as its provider knows it. One provider serves several clusters: it takes what it
-    needs to know of each from here, and `offers` raises InvalidJob for settings that it cannot use."""
+    needs to know of each from here, and `offers` raises BadInput for settings that it cannot use."""
 
     name: str
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)  # the provider's own, such as a list of hosts
@@ -78,6 +79,7 @@ class Offer:
     renewed_by: str = ""  # the command that asks for the prices of a dated list anew; empty: that happens by itself
     again: str = ""  # the machine of an earlier node that is taken once more, see `NodeSight.machine`; empty: a new one
     network: str = ""  # nodes of one gang reach each other only in the same; empty: from anywhere
+    waits: str = ""  # the key of the idle node of a cluster that `again` is about; empty: the machine is the run's own
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,13 @@ class Spell:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleSpell(Spell):
+    """A node that waits for the next run of its cluster, whose owner pays for it."""
+
+    released: str = ""  # why it does not wait any more, though it may still cost; empty: it waits
+
+
+@dataclass(frozen=True, slots=True)
 class Fuse:
     """What a node may spend, told by the server. Another value is newer: the node reckons on from when it reads it.
 

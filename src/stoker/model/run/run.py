@@ -10,9 +10,9 @@ from enum import StrEnum
 
 from stoker.model.job.job import Job
 from stoker.model.job.software import Software
-from stoker.model.node.node import Offer
+from stoker.model.node.node import Offer, Pool
 from stoker.model.node.orders import DataOrder, Notice, Terminal, Wish
-from stoker.model.run.money import Spell
+from stoker.model.run.money import IdleSpell, Spell
 from stoker.model.run.report import DataFigures, Effort, Mark, MetricSummary, Outcome, Refusal
 from stoker.model.snapshot import Git
 
@@ -120,6 +120,7 @@ class Run:
     submitted_at: datetime
     store: str = "folder"  # the name of the one that everything of it is kept in
     person: str = ""
+    pool: Pool | None = None  # the cluster it was submitted to; None: to a provider
     data: Mapping[str, str] = field(default_factory=dict)  # name to resolved path
     inputs: Mapping[str, DataOrder] = field(default_factory=dict)  # name to what is brought to the nodes
     data_marks: Mapping[str, str] = field(default_factory=dict)  # name to a fingerprint, for `diff`
@@ -157,6 +158,7 @@ class Run:
     warned_usd: Decimal = Decimal(0)  # the budget whose warning was given
     save_s: float = 0.0  # what saving and uploading has taken at most, as its nodes say
     spells: tuple[Spell, ...] = ()  # what its nodes have cost, oldest first; none where they cost nothing
+    idle: tuple[IdleSpell, ...] = ()  # when its nodes waited for the next run of its cluster: not part of its cost
     alone: str = ""  # what becomes of it while its server is away, in words; only as long as somebody asks
     restored_at: datetime | None = None  # from its record, while it was under way: nothing more is started for it
     version: int = 0  # grows with every saved change
@@ -164,6 +166,16 @@ class Run:
     @property
     def experiment(self) -> str:
         return self.job.name
+
+    @property
+    def cluster(self) -> str:
+        """Empty: it was submitted to a provider."""
+        return self.pool.name if self.pool else ""
+
+    @property
+    def place(self) -> str:
+        """What its job names with `on`."""
+        return self.cluster or self.job.on
 
     @property
     def landing(self) -> bool:
@@ -185,12 +197,22 @@ class Run:
     @property
     def tended(self) -> bool:
         """The server has something to do for it: also for one that is over, and whose node is kept or still costs."""
-        return self.open or self.kept_until is not None or self.costing
+        return self.open or self.kept_until is not None or self.costing or self.idling
+
+    @property
+    def idling(self) -> bool:
+        """Some node of it waits for another run, or has not been seen gone since."""
+        return any(spell.until is None for spell in self.idle)
 
     @property
     def costing(self) -> bool:
         """Some node of it has not been seen gone yet."""
         return any(spell.until is None for spell in self.spells)
+
+    @property
+    def waiting_nodes(self) -> tuple[str, ...]:
+        """Keys of its nodes that wait for the next run of its cluster."""
+        return tuple(spell.key for spell in self.idle if spell.until is None and not spell.released)
 
     @property
     def at_rest(self) -> bool:

@@ -13,14 +13,28 @@ from fastapi import Depends, FastAPI, Request
 from stoker import __version__
 from stoker.errors import BadInput
 from stoker.model.job.fields import shown
-from stoker.server.api import datasets, health, housekeeping, money, nodes, snapshots, stores
+from stoker.server.api import clusters, datasets, health, housekeeping, money, nodes, snapshots, stores
 from stoker.server.api.http.door import OPEN, ApiDoor
 from stoker.server.api.http.failure import SHAPE, handle_errors
 from stoker.server.api.http.shape import COMPONENTS, fails
 from stoker.server.api.runs import logs, metrics, results, runs, visits
 from stoker.server.service import Service
 
-_NOUNS = (health, snapshots, runs, logs, metrics, results, visits, datasets, stores, nodes, money, housekeeping)
+_NOUNS = (
+    health,
+    snapshots,
+    runs,
+    logs,
+    metrics,
+    results,
+    visits,
+    datasets,
+    stores,
+    nodes,
+    clusters,
+    money,
+    housekeeping,
+)
 
 
 def build(service: Service) -> FastAPI:

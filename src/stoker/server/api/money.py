@@ -50,9 +50,12 @@ async def expect(request: Request) -> Response:
     asked = await body(request, ForecastRequest)
     if not (asked.currency.isascii() and asked.currency.isalpha() and len(asked.currency) == 3):
         raise BadInput(f"unknown currency `{asked.currency}`", hint="use a code such as EUR or GBP")
-    admit(asked.job, service.providers, data_follows=True)
-    provider = service.providers[asked.job.on]
-    kinds = needs(asked.job)
+    job, cluster = await call(service.clusters.placed, asked.job)
+    pool = cluster.pool if cluster else None
+    asked = replace(asked, job=job)
+    admit(job, service.providers, data_follows=True, pool=pool)
+    provider = service.providers[job.on]
+    kinds = needs(job, pool)
     if asked.both and len(kinds) == 1 and asked.job.spot is not False:
         kinds.append(replace(kinds[0], spot=not kinds[0].spot))
     wanted = [replace(need, currency=asked.currency.upper()) for need in kinds]

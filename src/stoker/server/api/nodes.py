@@ -60,7 +60,8 @@ async def _look(service: Service, only: str = "") -> tuple[list[ListedNode], lis
             log.warning("looking at %s: %s", name, error, exc_info=error)
             unseen.append(Unseen(name, f"{type(error).__name__}: {error}"))
             continue
-        wanted = needed | spared(service.ledger.open, sights)
+        idle = {key for run in service.ledger.open for key in run.waiting_nodes}
+        wanted = needed | idle | spared(service.ledger.open, sights)
         found += [_left(name, sight, not sight.server and sight.key in wanted) for sight in sights]
     stuck = {key: f"{error.message}; {error.hint}".rstrip("; ") for key, error in service.reconciler.stuck.items()}
     return [replace(_used(one, service), stuck=stuck.get(one.key, "")) for one in found], unseen
@@ -95,8 +96,10 @@ def _left(provider: str, sight: NodeSight, is_claimed: bool) -> ListedNode:
 
 @router.get("/providers/{name}", responses=gives(Features, 404))
 async def features(request: Request, name: str) -> Response:
-    """The features of a provider. Sends no external request, and costs nothing."""
-    provider = service_of(request).providers.get(name)
+    """The features of a provider, or of that of a cluster. Sends no external request, and costs nothing."""
+    service = service_of(request)
+    cluster = next((one for one in await call(lambda: service.clusters.all) if one.name == name), None)
+    provider = service.providers.get(cluster.provider if cluster else name)
     if provider is None:
         raise NotFound(f"unknown provider `{name}`", hint="list the providers: stoker plan")
     return answer(provider.features)

@@ -153,6 +153,9 @@ class Database:
                 run = _run(facts)
                 if run.spells:
                     bare = replace(run, attempts=(), packages={}, metrics={}, inputs={}, data={}, data_marks={})
+                    # An idle node of it is released now: nobody follows it any more.
+                    idle = tuple(replace(one, until=one.until or one.seen_at or one.since) for one in bare.idle)
+                    bare = replace(bare, idle=idle)
                     connection.execute(insert(_REMOVED).values(id=run.id, facts=wire.dump(bare).decode()))
                 left = {"id": run.id, "name": run.name, "store": run.store, "snapshot": run.snapshot}
                 connection.execute(insert(_REMOVALS).values(left))

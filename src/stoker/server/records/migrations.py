@@ -76,6 +76,7 @@ _STEPS: list[list[str]] = [
             snapshot VARCHAR(64) NOT NULL
         )""",
     ],
+    ["CREATE TABLE clusters (name VARCHAR(40) PRIMARY KEY, facts TEXT NOT NULL)"],
 ]
 NEWEST = len(_STEPS)
 

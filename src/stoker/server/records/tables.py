@@ -1,4 +1,4 @@
-"""Tables of the database besides runs: datasets with their versions, added stores, and limits of administrators.
+"""Tables of the database besides runs: datasets with their versions, added stores, limits, and clusters.
 
 Every write is one transaction. The stores have a copy beside the database for when it is lost, without secrets.
 """
@@ -33,6 +33,7 @@ from sqlalchemy import (
 
 from stoker.errors import HomeUnusable
 from stoker.model import wire
+from stoker.model.cluster import Cluster
 from stoker.model.dataset import DatasetVersion, Reference
 from stoker.model.run.money import Limit, Period
 from stoker.model.workspace.store import KnownStore
@@ -287,3 +288,26 @@ class LimitTable:
 
 def _same(period: Period, person: str) -> Delete:
     return delete(_LIMITS).where(_LIMITS.c.period == str(period), _LIMITS.c.person == person)
+
+
+_CLUSTERS = Table("clusters", MetaData(), Column("name", String, primary_key=True), Column("facts", Text))
+
+
+class ClusterTable:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def all(self) -> list[Cluster]:
+        with self._engine.connect() as connection:
+            rows = connection.execute(select(_CLUSTERS.c.facts).order_by(_CLUSTERS.c.name)).scalars()
+            return [wire.load(Cluster, facts.encode()) for facts in rows]
+
+    def save(self, cluster: Cluster) -> None:
+        """Adds it, or replaces the one of its name."""
+        with self._engine.begin() as connection:
+            connection.execute(delete(_CLUSTERS).where(_CLUSTERS.c.name == cluster.name))
+            connection.execute(insert(_CLUSTERS).values(name=cluster.name, facts=wire.dump(cluster).decode()))
+
+    def remove(self, name: str) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(delete(_CLUSTERS).where(_CLUSTERS.c.name == name))

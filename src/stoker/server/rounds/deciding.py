@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from stoker.engine.clusters import NO_CLUSTERS, ClusterFacts
 from stoker.engine.decision import Decision
 from stoker.engine.lifecycle import give_up
 from stoker.engine.money.limits import LimitFacts
@@ -35,9 +36,10 @@ class Scene:
     market: Market
     limits: LimitFacts
     said: Mapping[str, Report] = field(default_factory=dict)  # by id of runs that are cancelled
+    clusters: ClusterFacts = NO_CLUSTERS
 
     def decide(self, runs: Collection[Run], seen: Seen) -> list[Decision]:
-        return decide(runs, seen, self.slots, self.now, self.market, self.limits, self.said)
+        return decide(runs, seen, self.slots, self.now, self.market, self.limits, self.said, self.clusters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Offers:
         provider = self._providers.get(run.job.on)
         if provider is None or not provider.features.market or run.state.ended or run.at_rest:
             return []
-        return [(run.job.on, need) for need in needs(run.job)]
+        return [(run.job.on, need) for need in needs(run.job, run.pool)]
 
     def _send_for(self, ask: Ask) -> None:
         if ask not in self._under_way:

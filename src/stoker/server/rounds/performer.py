@@ -235,6 +235,7 @@ class Performer:
                 lease_s=lease_s or None,
                 labels={"run": run.name, "owner": run.person},
                 gang=run.id if run.job.nodes > 1 else "",
+                pool=run.pool,
             )
             if attempt.offer and attempt.offer.again:
                 await call(self._accesses.hand_over, run, attempt.offer.again, request)

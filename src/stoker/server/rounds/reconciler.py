@@ -7,12 +7,14 @@ import contextlib
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
-from stoker.engine import looking, showing
+from stoker.engine import clusters, looking, showing
+from stoker.engine.clusters import ClusterFacts
 from stoker.engine.decision import Action, Decision, StopNode
 from stoker.engine.looking import Requests
 from stoker.engine.nodes import alone, leftovers
-from stoker.engine.offers.placement import why_waiting
+from stoker.engine.offers.placement import queue, why_waiting
 from stoker.engine.rounds import untouched
 from stoker.engine.showing import Beside
 from stoker.engine.sighting import Sighting
@@ -23,6 +25,7 @@ from stoker.model.run.report import Report
 from stoker.model.run.run import Run, RunState
 from stoker.providers import Provider
 from stoker.server.probing import Probing
+from stoker.server.rounds.clusters import ClusterBook
 from stoker.server.rounds.deciding import Deciding, Scene
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.limits import LimitBook
@@ -49,6 +52,7 @@ class Reconciler:
         performer: Performer,
         clock: Clock,
         limits: LimitBook,
+        pools: ClusterBook,
     ) -> None:
         self._ledger = ledger
         self._stores = stores
@@ -57,6 +61,8 @@ class Reconciler:
         self._clock = clock
         self._limits = limits
         limits.wake = self.wake
+        self._clusters = pools
+        pools.wake = self.wake
         self._woken = asyncio.Event()
         self._reports = Reports(stores, clock, self.wake)
         self._lookout = Lookout(providers, clock, self.wake)
@@ -117,7 +123,7 @@ class Reconciler:
             heard=heard,
             offers=self._offers.trouble.get(on),
             looks=self._lookout.trouble.get(on),
-            waits=why_waiting(run, self._ledger.open, self._slots()) if run.state is RunState.QUEUED else "",
+            waits=self._why_waiting(run) if run.state is RunState.QUEUED else "",
             copying=self._performer.copying.get(key, ""),
             store=self._performer.waiting.get(key, ""),
         )
@@ -128,6 +134,16 @@ class Reconciler:
         silence = await self._probing.why(store) if showing.is_silent(heard, beat_s) else ""
         others = (self._reports.of(peer.key).report for peer in (run.attempt.peers if run.attempt else ()))
         return replace(beside, beat_s=beat_s, silence=silence, peers=tuple(one for one in others if one))
+
+    def _why_waiting(self, run: Run) -> str:
+        runs = self._ledger.open
+        if not run.cluster:
+            return why_waiting(run, runs, self._slots())
+        before = takewhile(lambda one: one.id != run.id, queue(runs))
+        ahead = sum(one.cluster == run.cluster for one in before)
+        facts = ClusterFacts({one.name: one for one in self._clusters.all})
+        why, hint = clusters.why_waiting(run, ahead, runs, facts)
+        return f"{why}: `{hint}`" if hint else why
 
     async def run(self) -> None:
         while True:
@@ -166,7 +182,9 @@ class Reconciler:
         known = [run for run in runs.values() if run.job.on in sights and not untouched(run)]
         seen = self._sightings(known, sights)
         now = self._clock.now()
-        scene = Scene(self._slots(), now, market, self._limits.current(now), self._last_words(runs.values()))
+        limits = self._limits.current(now)
+        pools = self._clusters.facts(self._ledger.open, limits, now)
+        scene = Scene(self._slots(), now, market, limits, self._last_words(runs.values()), pools)
         decisions = self._deciding.decide(runs, seen, scene)
         for run_id in seen:
             if (attempt := runs[run_id].attempt) and run_id not in self._deciding.trouble:

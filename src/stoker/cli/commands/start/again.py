@@ -8,7 +8,7 @@ from stoker.cli.command import Command, change_options, json_option, run_argumen
 from stoker.cli.commands.start.attend import attend
 from stoker.client.api.client import Client
 from stoker.client.submit import jobfile
-from stoker.client.submit.sending import without_keeping
+from stoker.client.submit.sending import job_again
 from stoker.errors import Conflict
 from stoker.model.run.run import RunState
 
@@ -42,7 +42,7 @@ def resume(name: str, sets: tuple[str, ...], on: str, called: str, detach: bool,
     run = client.resume(old.name, job, name=called)
     step = run.facts.start.step if run.facts.start else None
     at = f" at step {step:g}" if step is not None else ""
-    header = f"{run.name} on {run.facts.job.on}, resumes {old.name} from its last checkpoint{at}"
+    header = f"{run.name} on {run.facts.place}, resumes {old.name} from its last checkpoint{at}"
     return attend(client, run, header, detach=detach, as_json=as_json)
 
 
@@ -79,8 +79,8 @@ def rerun(
     """
     client = Client.connect()
     old = client.run(name)
-    job = jobfile.changed(without_keeping(old.facts.job), [*sets, f"on={on}"] if on else sets)
+    job = jobfile.changed(job_again(old.facts), [*sets, f"on={on}"] if on else sets)
     run = client.rerun(old.name, job, from_checkpoint=from_checkpoint, name=called)
     start = ", from its last checkpoint" if run.facts.start else ""
-    header = f"{run.name} on {run.facts.job.on}, a rerun of {run.facts.rerun_of}{start}"
+    header = f"{run.name} on {run.facts.place}, a rerun of {run.facts.rerun_of}{start}"
     return attend(client, run, header, detach=detach, as_json=as_json)

@@ -135,7 +135,7 @@ def header(run: Run, sent_bytes: int) -> str:
     """`ants-7 on local, code 3f9c2ab1 (git 1a2b3c4d with changes, 3.1 kB uploaded)`"""
     git = f"git {run.git.commit[:8]}{' with changes' if run.git.dirty else ''}" if run.git else ""
     details = ", ".join(filter(None, [git, f"{words.size(sent_bytes)} uploaded" if sent_bytes else "already uploaded"]))
-    return f"{run.name} on {run.job.on}, code {run.snapshot[:8]} ({details})"
+    return f"{run.name} on {run.place}, code {run.snapshot[:8]} ({details})"
 
 
 def came_along(run: Run, job: Job) -> list[str]:

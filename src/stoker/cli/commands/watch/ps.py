@@ -99,7 +99,7 @@ def row(run: Run, now: datetime) -> list[TableCell | str]:
         TableCell(f"{run.state}, node kept" if run.kept_until else str(run.state), STYLES[run.state]),
         words.age(run.submitted_at, now),
         took,
-        run.job.on,
+        run.place,
         last_metric(run),
         TableCell(code, "error" if run.state is RunState.FAILED else ""),
     ]

@@ -17,7 +17,7 @@ from stoker.engine.offers.placement import queue
 from stoker.errors import BadInput, Conflict, NotFound, NotSetUp, StoreDenied, StoreUnavailable
 from stoker.model.job.job import Job
 from stoker.model.job.submission import Submission
-from stoker.model.node.node import Offer
+from stoker.model.node.node import Offer, Pool
 from stoker.model.node.orders import DataOrder, Wish
 from stoker.model.run.run import Event, Run, RunState, Start
 from stoker.server.admission import admit, check_terminal, no_effect, to_store
@@ -61,14 +61,20 @@ async def plan(request: Request) -> Response:
     """What a submission of this job would do. Costs and changes nothing."""
     service = service_of(request)
     asked = await body(request, PlanRequest)
-    job = asked.job
-    offer = await call(lambda: admit(job, service.providers, data_follows=True))
+    job, cluster = await call(service.clusters.placed, asked.job)
+    pool = cluster.pool if cluster else None
+    offer = await call(lambda: admit(job, service.providers, data_follows=True, pool=pool))
     provider = service.providers[job.on]
-    under_way = [run for run in service.ledger.open if run.job.on == job.on]
+    if cluster:
+        slots = cluster.max_nodes if offer.slots is None else min(cluster.max_nodes, offer.slots)
+        offer = replace(offer, slots=slots)
+    under_way = [run for run in service.ledger.open if run.place == asked.job.on]
     busy = sum(run.job.nodes for run in under_way if run.state in (RunState.STARTING, RunState.RUNNING))
     waiting = len(queue(under_way))
     free = None if offer.slots is None else max(offer.slots - busy, 0)
     notes = [*([f"{offer.unready}: these are list prices"] if offer.unready else []), *no_effect(job, provider)]
+    if cluster and cluster.paused:
+        notes.append(f"cluster `{cluster.name}` is paused: the run waits until `stoker cluster resume {cluster.name}`")
     inputs = (await call(_pin, service, job, "", service.stores.workspace.name, {})).inputs
     told = alone.words(job, provider.features, job.budget, limits=await call(service.limits.over, asked.person))
     found = {"offer": offer, "free": free, "queued_ahead": waiting, "alone": told, "notes": notes, "inputs": inputs}
@@ -79,7 +85,9 @@ async def plan(request: Request) -> Response:
 async def submit(request: Request) -> Response:
     service = service_of(request)
     submission = await body(request, Submission)
-    offer = await call(admit, submission.job, service.providers)
+    job, cluster = await call(service.clusters.placed, submission.job)
+    submission, pool = replace(submission, job=job), cluster.pool if cluster else None
+    offer = await call(lambda: admit(job, service.providers, pool=pool))
     if submission.terminal:
         check_terminal(submission.job, submission.terminal, service.providers)
     if offer.unready:
@@ -94,7 +102,7 @@ async def submit(request: Request) -> Response:
     try:
         if not await call(service.shelves.fill, store, submission.snapshot):
             raise NotFound(f"the store has no snapshot `{submission.snapshot}`", hint="submit again")
-        run = await _taken_in(service, submission, store)
+        run = await _taken_in(service, submission, store, pool)
         service.arrivals.arrived(submission.snapshot)
     finally:
         service.arrivals.end(submission.snapshot)
@@ -102,12 +110,12 @@ async def submit(request: Request) -> Response:
     return answer(await service.reconciler.live(run))
 
 
-async def _taken_in(service: Service, submission: Submission, store: str) -> Run:
+async def _taken_in(service: Service, submission: Submission, store: str, pool: Pool | None) -> Run:
     now = service.clock.now()
     start = await _start(service, submission)
     if start and submission.resumes and not submission.name:
         submission = replace(submission, name=await _next_name(service, start.name))
-    run = replace(_new_run(submission, store, now), start=start)
+    run = replace(_new_run(submission, store, now), start=start, pool=pool)
     pinned = await call(_pin, service, submission.job, run.id, store, submission.pins)
     run = replace(run, inputs=pinned.inputs)
     await call(service.accesses.check, run)

@@ -15,6 +15,7 @@ from stoker.model.run.run import Run
 from stoker.model.workspace.home import Home
 from stoker.server.records.recorder import FactsRecorder, Signing
 from stoker.server.records.tables import StoreTable
+from stoker.server.rounds.clusters import ClusterBook
 from stoker.server.rounds.leases import Leases
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.limits import LimitBook
@@ -151,7 +152,8 @@ class RealServer:
         performer = Performer(providers, stores, accesses, leases, ledger, vault, self._clock, Visits())
         limits = LimitBook(self.database)
         ledger.closed = limits.closed
-        return ledger, Reconciler(ledger, stores, providers, performer, self._clock, limits)
+        clusters = ClusterBook(self.database, providers)
+        return ledger, Reconciler(ledger, stores, providers, performer, self._clock, limits, clusters)
 
     async def _main(self, ledger: Ledger, reconciler: Reconciler) -> None:
         await ledger.load()

@@ -1,0 +1,212 @@
+"""Clusters: which runs get nodes, which idle nodes are kept for the next run, and what a run waits for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from stoker.engine.money.meter import MARK_S
+from stoker.engine.offers.market import Market, open_now, same
+from stoker.engine.sighting import Sighting
+from stoker.model.cluster import Cluster
+from stoker.model.node.node import NodeState, Offer
+from stoker.model.run.money import IdleSpell
+from stoker.model.run.report import Outcome
+from stoker.model.run.run import Run, RunState
+
+TAKEN = "taken by the next run"
+_UNDER_WAY = (RunState.STARTING, RunState.RUNNING)
+# How an attempt ends whose machine is sound: its agent has cleared its files and exited.
+_SOUND = (Outcome.SUCCEEDED, Outcome.TARGET_REACHED, Outcome.FAILED, Outcome.CANCELLED, Outcome.TIMED_OUT)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    known: Mapping[str, Cluster] = field(default_factory=dict)  # by name
+    warm: Collection[str] = ()  # providers whose nodes are worth keeping for the next run
+    spent: Collection[str] = ()  # names of clusters whose owner may spend nothing more on idle nodes
+
+
+NO_CLUSTERS = ClusterFacts()
+
+
+def admitted(waiting: Sequence[Run], free: Mapping[str, int]) -> list[Run]:
+    """The waiting runs that may start now, in starting order: first come, first served in each cluster. `free` is how
+    many nodes each cluster has for them; runs of no cluster pass. One that does not fit holds back those after it, so
+    that narrow runs do not starve wide ones."""
+    left, full, order = dict(free), set[str](), list[Run]()
+    for run in waiting:
+        name = run.cluster
+        if name in full:
+            continue
+        if name and run.job.nodes > left.get(name, 0):
+            full.add(name)
+            continue
+        if name:
+            left[name] -= run.job.nodes
+        order.append(run)
+    return order
+
+
+def free(runs: Collection[Run], facts: ClusterFacts) -> dict[str, int]:
+    """By cluster: how many nodes waiting runs can have. Idle nodes do not count as used."""
+    used = busy(runs)
+    return {name: 0 if one.paused else max(one.max_nodes - used[name], 0) for name, one in facts.known.items()}
+
+
+def busy(runs: Collection[Run]) -> Counter[str]:
+    """By cluster: how many nodes its runs have."""
+    found: Counter[str] = Counter()
+    for run in runs:
+        if run.cluster and run.state in _UNDER_WAY:
+            found[run.cluster] += run.job.nodes
+    return found
+
+
+def may_fit(run: Run, facts: ClusterFacts) -> bool:
+    """False for a run that is wider than its cluster, as after a resize: it holds back nobody."""
+    cluster = facts.known.get(run.cluster)
+    return not run.cluster or (cluster is not None and run.job.nodes <= cluster.max_nodes)
+
+
+def why_waiting(run: Run, ahead: int, runs: Collection[Run], facts: ClusterFacts) -> tuple[str, str]:
+    """Why a queued run of a cluster has not started, and what to do; empty if it is about to. `ahead` is how many of
+    its cluster start before it."""
+    name, nodes = run.cluster, run.job.nodes
+    cluster = facts.known.get(name)
+    if cluster is None:
+        return f"cluster `{name}` does not exist", f"stoker cancel {run.name}"
+    if cluster.paused:
+        return f"cluster `{name}` is paused", f"stoker cluster resume {name}"
+    if nodes > cluster.max_nodes:
+        return too_wide(nodes, cluster), f"stoker cluster resize {name} --max {nodes}"
+    there = free(runs, facts)[name]
+    if nodes > there:
+        used = f"{cluster.max_nodes - there} of {cluster.max_nodes} nodes of cluster `{name}` are busy"
+        return f"waits for {nodes - there} of {nodes} nodes: {used}, {ahead} ahead", ""
+    return (f"{ahead} ahead in cluster `{name}`" if ahead else ""), ""
+
+
+def too_wide(nodes: int, cluster: Cluster) -> str:
+    return f"needs {nodes} nodes, cluster `{cluster.name}` has at most {cluster.max_nodes}"
+
+
+def idle_nodes(runs: Collection[Run], name: str) -> list[tuple[Run, IdleSpell]]:
+    """The nodes of a cluster that wait for a run, the one that waits longest first."""
+    found = [
+        (run, one) for run in runs if run.cluster == name for one in run.idle if one.until is None and not one.released
+    ]
+    return sorted(found, key=lambda each: (each[1].since, each[1].key))
+
+
+def observed(run: Run, seen: Sighting, facts: ClusterFacts, now: datetime) -> Run:
+    """The run with what was seen of its idle nodes; when it has just ended, its node may become one."""
+    if not run.cluster:
+        return run
+    if run.idling:
+        after = tuple(_observed(one, seen, now) for one in run.idle)
+        return replace(run, idle=after) if after != run.idle else run
+    return _with_idle(run, seen, facts, now)
+
+
+def releasing(runs: Collection[Run], facts: ClusterFacts, now: datetime) -> Iterator[tuple[Run, str, str]]:
+    """The idle nodes that are not kept any longer: whose, which, and why."""
+    used = busy(runs)
+    for name in {run.cluster for run in runs if run.idling}:
+        cluster, idle = facts.known.get(name), idle_nodes(runs, name)
+        kept = idle
+        if cluster is None or cluster.paused or name in facts.spent:
+            kept = []
+        else:
+            room = max(cluster.max_nodes - used[name], 0)
+            kept = idle[len(idle) - room :] if room < len(idle) else idle
+            spare = len(kept) - cluster.min_nodes  # those that wait longest go first
+            late = [each for each in kept[: max(spare, 0)] if (now - each[1].since).total_seconds() >= cluster.idle_s]
+            kept = [each for each in kept if each not in late]
+        for run, one in idle:
+            if (run, one) not in kept:
+                yield run, one.key, _why(cluster, name in facts.spent, one, now)
+
+
+def release(run: Run, key: str, why: str) -> Run:
+    """It still costs until it is seen gone."""
+    return replace(run, idle=tuple(replace(one, released=why) if one.key == key else one for one in run.idle))
+
+
+def taken(run: Run, runs: Collection[Run], market: Market, now: datetime) -> tuple[Offer, Run] | None:
+    """An idle node that this waiting run can have, as an offer, and the run that had it: the one that waits shortest,
+    so that the others can be released. A run with several nodes gets new ones: they need a network of their own."""
+    if not run.cluster or run.job.nodes > 1:
+        return None
+    today = open_now(run, market, now)
+    for owner, one in reversed(idle_nodes(runs, run.cluster)):
+        had = next((member.offer for member in owner.members if member.key == one.key), None)
+        fits = next((offer for offer in today if had and same(offer, had)), None)
+        if fits and had and owner.store == run.store and owner.job.on == run.job.on:
+            return replace(fits, again=had.again or one.key, waits=one.key), owner
+    return None
+
+
+def in_the_way(run: Run, runs: Collection[Run], facts: ClusterFacts) -> list[tuple[Run, IdleSpell]]:
+    """The idle nodes that have to go before this run can have new ones. `runs` are without the run itself."""
+    cluster = facts.known.get(run.cluster)
+    if cluster is None:
+        return []
+    idle = idle_nodes(runs, run.cluster)
+    going = sum(one.until is None and one.released not in ("", TAKEN) for each in runs for one in _idle(each, cluster))
+    over = busy(runs)[run.cluster] + len(idle) + going + run.job.nodes - cluster.max_nodes
+    return idle[: max(over - going, 0)]
+
+
+def is_full(run: Run, runs: Collection[Run], facts: ClusterFacts) -> bool:
+    """New nodes would be more than the cluster may have, until its idle ones are gone."""
+    cluster = facts.known.get(run.cluster)
+    if cluster is None:
+        return False
+    there = sum(one.until is None and one.released != TAKEN for each in runs for one in _idle(each, cluster))
+    return busy(runs)[run.cluster] + there + run.job.nodes > cluster.max_nodes
+
+
+def _idle(run: Run, cluster: Cluster) -> tuple[IdleSpell, ...]:
+    return run.idle if run.cluster == cluster.name else ()
+
+
+def _observed(one: IdleSpell, seen: Sighting, now: datetime) -> IdleSpell:
+    if one.until is not None:
+        return one
+    sight, last = next((each for each in seen.nodes if each.key == one.key), None), one.seen_at or one.since
+    if sight is None or (sight.state is NodeState.GONE and sight.usd_per_hour <= 0):
+        # One that nobody looked at for long has removed itself some time after its last lease.
+        return replace(one, until=max(min(now, last + timedelta(seconds=MARK_S + seen.lingers_s)), one.since))
+    if sight.state is NodeState.GONE and not one.released:
+        one = replace(one, released=sight.reason or "its node is gone")
+    return replace(one, seen_at=now) if (now - last).total_seconds() >= MARK_S else one
+
+
+def _with_idle(run: Run, seen: Sighting, facts: ClusterFacts, now: datetime) -> Run:
+    cluster, attempt = facts.known.get(run.cluster), run.attempt
+    if cluster is None or cluster.paused or run.job.on not in facts.warm or run.cluster in facts.spent:
+        return run
+    if attempt is None or attempt.peers or not run.state.ended or run.kept_until:
+        return run
+    if attempt.outcome not in _SOUND or attempt.notice or not attempt.offer:
+        return run
+    sight = next((one for one in seen.nodes if one.key == attempt.key and one.state is NodeState.UP), None)
+    if sight is None or any(one.key == attempt.key for one in run.idle):
+        return run
+    spells = tuple(replace(one, until=now) if one.key == attempt.key and not one.until else one for one in run.spells)
+    price = sight.usd_per_hour or attempt.offer.usd_per_hour
+    return replace(run, spells=spells, idle=(*run.idle, IdleSpell(attempt.key, now, None, price, now)))
+
+
+def _why(cluster: Cluster | None, spent: bool, one: IdleSpell, now: datetime) -> str:
+    if cluster is None:
+        return "its cluster was removed"
+    if cluster.paused:
+        return "its cluster is paused"
+    if spent:
+        return "a spending limit is reached"
+    waited_s = (now - one.since).total_seconds()
+    return f"idle for {waited_s:.0f} s" if waited_s >= cluster.idle_s else "its cluster has no room for it"

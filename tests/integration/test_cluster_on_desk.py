@@ -1,0 +1,68 @@
+"""Clusters on this computer: a bound on the nodes used at once, paused, resized and removed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from shell import Shell
+
+
+def waits(shell: Shell, run: str, words: str) -> None:
+    shell.wait_for(lambda: words in shell.facts(run)["reason"], f"`{words}` as the reason of {run}")
+
+
+def cluster(shell: Shell, name: str = "dev") -> dict[str, Any]:
+    return dict(json.loads(shell.stoker("cluster", "show", name, "--json").stdout)["cluster"])
+
+
+def test_a_cluster_bounds_its_nodes_and_can_be_paused_resized_and_removed(shell: Shell) -> None:
+    shell.stoker("cluster", "create", "dev", "--provider", "local", "--max", "1")
+    shell.write("train.py", "import sys, time\ntime.sleep(float(sys.argv[1]))\nprint('done')\n")
+    shell.job("python train.py 60", on="dev")
+    shell.stoker("run", "--detach", "--name", "first")
+    shell.wait_for(lambda: shell.facts("first")["state"] == "running", "first to run")
+    shell.job("python train.py 0", on="dev")
+    shell.stoker("run", "--detach", "--name", "second")
+    waits(shell, "second", "waits for 1 of 1 nodes: 1 of 1 nodes of cluster `dev` are busy")
+    state = cluster(shell)
+    assert (state["busy_nodes"], state["running"], state["waiting"]) == (1, ["first"], ["second"])
+    refused = shell.stoker("cluster", "rm", "dev", "--yes", code=None)
+    assert refused.returncode and "`first` and 1 more uses cluster `dev`" in refused.stderr, refused.stderr
+
+    shell.stoker("cluster", "resize", "dev", "--max", "2")
+    assert shell.ended("second")["state"] == "succeeded"
+    shell.stoker("cluster", "pause", "dev")
+    shell.stoker("run", "--detach", "--name", "third")
+    waits(shell, "third", "cluster `dev` is paused: `stoker cluster resume dev`")
+    assert shell.facts("first")["state"] == "running", "what has a node keeps it"
+    shell.stoker("cluster", "resume", "dev")
+    assert shell.ended("third")["state"] == "succeeded"
+    again = shell.stoker("rerun", "third", "--detach", "--json").stdout
+    assert json.loads(again)["run"]["pool"]["name"] == "dev"
+    shell.stoker("cancel", "first")
+    shell.ended("first")
+    shell.wait_for(lambda: not cluster(shell)["running"] and not cluster(shell)["waiting"], "the rerun's end")
+    shell.stoker("cluster", "rm", "dev", "--yes")
+    assert "`dev`" in shell.stoker("run", "--detach", code=2).stderr
+
+
+def test_what_a_cluster_cannot_do_is_refused_at_once(shell: Shell) -> None:
+    shell.stoker("cluster", "create", "dev", "--provider", "local", "--max", "2")
+    shell.job("true", on="dev", nodes=4)
+    refused = shell.stoker("run", "--detach", code=2).stderr
+    assert "needs 4 nodes, cluster `dev` has at most 2" in refused and "resize dev --max 4" in refused
+    assert "on dev" in shell.stoker("plan", "--set", "nodes=2").stdout
+    shell.stoker("cluster", "pause", "dev")
+    assert "is paused" in shell.stoker("plan", "--set", "nodes=2").stdout
+
+    def error(*words: str) -> str:
+        return shell.stoker("cluster", *words, code=None).stderr
+
+    assert "already" in error("create", "dev", "--provider", "local", "--max", "2")
+    assert "unknown provider `locl`" in error("create", "a", "--provider", "locl", "--max", "2")
+    assert "the maximum is 2" in error("create", "a", "--provider", "local", "--max", "2", "--min", "3")
+    assert "name of a provider" in error("create", "local", "--provider", "local", "--max", "2")
+    assert "no spot machines" in error("create", "a", "--provider", "local", "--max", "2", "--spot")
+    assert "no cluster called `dec`" in error("show", "dec") and "`dev`" in error("show", "dec")
+    assert "dev" in shell.stoker("cluster", "ls").stdout

@@ -1,0 +1,207 @@
+"""Clusters: which runs get nodes, which idle nodes are kept, and what a run waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from stoker.engine import clusters
+from stoker.engine.clusters import ClusterFacts
+from stoker.engine.decision import Decision, StartNode, TellAgent
+from stoker.engine.lifecycle import begin
+from stoker.engine.money.meter import cost, spent
+from stoker.engine.nodes.leftovers import needed
+from stoker.engine.offers.market import needs
+from stoker.engine.rounds import decide
+from stoker.engine.sighting import Sighting
+from stoker.model.cluster import Cluster
+from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.run.run import Run, RunState
+
+Make = Callable[..., Run]
+DEV = Cluster("dev", "cloud", max_nodes=2, idle_s=600.0, owner="anna")
+PRICE = Decimal("3.60")
+OFFER = Offer("cloud", "small", "here", PRICE)
+
+
+def facts(cluster: Cluster | None = DEV, **more: Any) -> ClusterFacts:
+    known = {cluster.name: cluster} if cluster else {}
+    return ClusterFacts(known, **{"warm": {"cloud"}, **more})
+
+
+def submitted(make_run: Make, number: int = 1, nodes: int = 1, **more: Any) -> Run:
+    return make_run(number, job={"on": "cloud", "nodes": nodes}, **{"pool": DEV.pool, **more})
+
+
+def started(run: Run, now: datetime, offer: Offer = OFFER) -> Run:
+    return begin(run, now, [offer] * run.job.nodes).run
+
+
+def up(key: str, **more: Any) -> NodeSight:
+    return NodeSight(key, NodeState.UP, usd_per_hour=PRICE, **more)
+
+
+def decided(runs: list[Run], seen: dict[str, Sighting], now: datetime, pools: ClusterFacts) -> dict[str, Decision]:
+    market = {("cloud", need): [OFFER] for run in runs for need in needs(run.job, run.pool)}
+    return {one.run.id: one for one in decide(runs, seen, {"cloud": None}, now, market, pools=pools)}
+
+
+def over(run: Run, now: datetime, pools: ClusterFacts, outcome: Outcome = Outcome.SUCCEEDED) -> Decision:
+    """The run with its final report, and its node still up."""
+    key = run.attempts[-1].key
+    ended = Report(1, 0, Phase.DONE, now, 5, started_at=now, ended_at=now, outcome=outcome, exit_code=0)
+    seen = Sighting(node=up(key), report=ended, nodes=(up(key),))
+    return decided([run], {run.id: seen}, now, pools)[run.id]
+
+
+def idle(make_run: Make, now: datetime, number: int = 1) -> Run:
+    return over(started(submitted(make_run, number), now), now, facts()).run
+
+
+def test_runs_of_a_cluster_start_first_come_first_served_as_far_as_its_nodes_go(make_run: Make) -> None:
+    runs = [submitted(make_run, number) for number in (1, 2, 3)]
+    assert clusters.admitted(runs, {"dev": 2}) == runs[:2]
+
+
+def test_a_wide_run_holds_back_the_narrow_ones_after_it_and_no_other_cluster(make_run: Make) -> None:
+    wide, narrow = submitted(make_run, 1, nodes=2), submitted(make_run, 2)
+    elsewhere = submitted(make_run, 3, pool=replace(DEV, name="prod").pool)
+    of_none = submitted(make_run, 4, pool=None)
+    assert clusters.admitted([wide, narrow, elsewhere, of_none], {"dev": 1, "prod": 1}) == [elsewhere, of_none]
+
+
+def test_the_maximum_bounds_the_nodes_that_are_used_at_once(make_run: Make, now: datetime) -> None:
+    runs = [submitted(make_run, number) for number in (1, 2, 3)]
+    after = decided(runs, {}, now, facts())
+    assert [run.id for run in runs if run.id in after] == [runs[0].id, runs[1].id]
+
+
+def test_nothing_starts_in_a_paused_cluster(make_run: Make, now: datetime) -> None:
+    assert decided([submitted(make_run)], {}, now, facts(replace(DEV, paused=True))) == {}
+
+
+def test_a_run_that_became_wider_than_its_cluster_holds_back_nobody(make_run: Make, now: datetime) -> None:
+    wide, narrow = submitted(make_run, 1, nodes=4), submitted(make_run, 2)
+    assert list(decided([wide, narrow], {}, now, facts())) == [narrow.id]
+
+
+def test_a_waiting_run_says_what_it_waits_for(make_run: Make, now: datetime) -> None:
+    def why(run: Run, *others: Run, pools: ClusterFacts | None = None, ahead: int = 0) -> tuple[str, str]:
+        return clusters.why_waiting(run, ahead, [run, *others], pools or facts())
+
+    run, wide = submitted(make_run, 9), submitted(make_run, 8, nodes=2)
+    busy = started(submitted(make_run, 1), now)
+    assert why(run) == ("", "")
+    assert why(run, pools=facts(replace(DEV, paused=True))) == (
+        "cluster `dev` is paused",
+        "stoker cluster resume dev",
+    )
+    assert why(wide, busy)[0] == "waits for 1 of 2 nodes: 1 of 2 nodes of cluster `dev` are busy, 0 ahead"
+    assert why(submitted(make_run, 7, nodes=4))[0] == "needs 4 nodes, cluster `dev` has at most 2"
+    assert why(run, busy, wide, ahead=1) == ("1 ahead in cluster `dev`", "")
+    assert why(run, pools=facts(None)) == ("cluster `dev` does not exist", f"stoker cancel {run.name}")
+
+
+def test_the_node_of_a_run_that_ended_waits_and_its_cluster_pays(make_run: Make, now: datetime) -> None:
+    run = started(submitted(make_run), now)
+    done = now + timedelta(seconds=60)
+    decision = over(run, done, facts())
+    after, key = decision.run, run.attempts[-1].key
+    assert after.state is RunState.SUCCEEDED and after.waiting_nodes == (key,) and after.tended
+    later = done + timedelta(seconds=100)
+    assert spent(after, later) == Decimal("0.06"), "a minute of the run, and nothing since"
+    assert cost(after.idle[0], later) == Decimal("0.1")
+    assert needed([after], {"cloud": [up(key)]}) == {key}, "it is not a leftover"
+    assert TellAgent(after) in decision.actions, "its lease is renewed"
+
+
+def test_no_node_waits_that_is_evicted_or_cheap_to_start_or_whose_cluster_has_no_use_for_it(
+    make_run: Make, now: datetime
+) -> None:
+    run = started(submitted(make_run), now)
+    assert not over(run, now, facts(), Outcome.EVICTED).run.idle
+    for pools in (facts(warm=()), facts(replace(DEV, paused=True)), facts(None), facts(spent={"dev"})):
+        assert not over(run, now, pools).run.idle, pools
+    assert not over(replace(run, pool=None), now, facts()).run.idle
+
+
+def test_the_next_run_takes_the_idle_node_and_no_other_one_gets_it(make_run: Make, now: datetime) -> None:
+    first, key = idle(make_run, now), "000000000001-1"
+    second, third = submitted(make_run, 2), submitted(make_run, 3)
+    after = decided([first, second, third], {}, now, facts())
+    assert [after[run.id].run.attempts[-1].offer for run in (second, third)] == [
+        replace(OFFER, again=key, waits=key),
+        OFFER,
+    ]
+    assert after[first.id].run.waiting_nodes == ()
+    assert any(isinstance(action, StartNode) for action in after[second.id].actions)
+    taken = after[first.id].run
+    assert clusters.observed(taken, Sighting(nodes=()), facts(), now).idle[0].until == now, "the node has a new key"
+
+
+def test_a_run_elsewhere_in_the_store_or_of_another_size_gets_a_new_node(make_run: Make, now: datetime) -> None:
+    first = idle(make_run, now)
+    other = submitted(make_run, 2, store="another")
+    assert decided([first, other], {}, now, facts())[other.id].run.attempts[-1].offer == OFFER
+    larger = replace(OFFER, size="large")
+    run = submitted(make_run, 3)
+    market = {("cloud", need): [larger] for need in needs(run.job, run.pool)}
+    after = {one.run.id: one.run for one in decide([first, run], {}, {"cloud": None}, now, market, pools=facts())}
+    assert after[run.id].attempts[-1].offer == larger
+
+
+def test_an_idle_node_makes_room_for_a_gang_before_the_gang_gets_new_ones(make_run: Make, now: datetime) -> None:
+    first, gang = idle(make_run, now), submitted(make_run, 2, nodes=2)
+    after = decided([first, gang], {}, now, facts())
+    assert after[gang.id].run.state is RunState.QUEUED and "idle node" in after[gang.id].run.reason
+    going = after[first.id].run
+    assert going.idle[0].released == "its cluster needs the room" and going.idling
+    assert decided([going, gang], {}, now, facts())[gang.id].run.state is RunState.QUEUED, "it is still there"
+    gone = clusters.observed(going, Sighting(), facts(), now)
+    assert decided([gone, gang], {}, now, facts())[gang.id].run.state is RunState.STARTING
+
+
+def test_an_idle_node_is_released_after_its_time_and_costs_until_it_is_gone(make_run: Make, now: datetime) -> None:
+    first = idle(make_run, now)
+    key, soon, late = first.waiting_nodes[0], now + timedelta(seconds=599), now + timedelta(seconds=601)
+    seen = Sighting(nodes=(up(key),), lingers_s=900.0)
+    assert decided([first], {first.id: seen}, soon, facts())[first.id].run.waiting_nodes == (key,)
+    after = decided([first], {first.id: seen}, late, facts())[first.id].run
+    assert after.waiting_nodes == () and after.idling and needed([after], {"cloud": [up(key)]}) == set()
+    gone = decided([after], {after.id: Sighting(lingers_s=900.0)}, late, facts())[after.id].run
+    assert gone.idle[0].until == late and not gone.tended
+
+
+def test_the_minimum_is_kept_however_long_it_waits(make_run: Make, now: datetime) -> None:
+    runs = [idle(make_run, now, 1), idle(make_run, now + timedelta(seconds=9), 2)]
+    late = now + timedelta(days=1)
+    released = list(clusters.releasing(runs, facts(replace(DEV, min_nodes=1)), late))
+    assert [(run.id, why) for run, _, why in released] == [(runs[0].id, "idle for 86400 s")]
+
+
+def test_idle_nodes_go_when_their_cluster_is_paused_removed_smaller_or_its_owner_has_no_money(
+    make_run: Make, now: datetime
+) -> None:
+    runs = [idle(make_run, now, 1), idle(make_run, now, 2)]
+
+    def reasons(pools: ClusterFacts) -> list[str]:
+        return [why for _, _, why in clusters.releasing(runs, pools, now)]
+
+    assert reasons(facts()) == []
+    assert reasons(facts(replace(DEV, paused=True))) == ["its cluster is paused"] * 2
+    assert reasons(facts(None)) == ["its cluster was removed"] * 2
+    assert reasons(facts(spent={"dev"})) == ["a spending limit is reached"] * 2
+    assert reasons(facts(replace(DEV, max_nodes=1))) == ["its cluster has no room for it"]
+
+
+def test_an_idle_node_that_nobody_looked_at_for_long_costs_no_longer_than_its_lease(
+    make_run: Make, now: datetime
+) -> None:
+    first = idle(make_run, now)
+    back = now + timedelta(days=2)
+    gone = clusters.observed(first, Sighting(lingers_s=900.0), facts(), back)
+    assert gone.idle[0].until == now + timedelta(seconds=960)
