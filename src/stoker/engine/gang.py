@@ -141,7 +141,7 @@ def wide(run: Run, market: Market) -> Market:
     if run.job.nodes == 1:
         return market
     fitting = {ask: [one for one in some if fits_whole(one, run.job.nodes)] for ask, some in market.items()}
-    return fitting if any(fitting.get((run.job.on, need)) for need in needs(run.job)) else market
+    return fitting if any(fitting.get((run.job.on, need)) for need in needs(run.job, run.pool)) else market
 
 
 def _taken(

@@ -41,7 +41,7 @@ def admit(
     for offers in found:
         if offers:
             return min(offers, key=lambda offer: offer.usd_per_hour)
-    raise JobInvalid([_unfit(job, provider)])
+    raise JobInvalid([_unfit(job, provider, pool)])
 
 
 def check_terminal(job: Job, terminal: Terminal, providers: Mapping[str, Provider]) -> None:
@@ -61,14 +61,16 @@ def check_terminal(job: Job, terminal: Terminal, providers: Mapping[str, Provide
         raise Conflict(f"`--interactive` requires a single process, but the job has {found}", hint=hint)
 
 
-def _unfit(job: Job, provider: Provider) -> Problem:
+def _unfit(job: Job, provider: Provider, pool: Pool | None = None) -> Problem:
     """Nothing fits: find the setting that excludes everything."""
-    need = needs(job)[0]
+    need = needs(job, pool)[0]
     if need.region and (elsewhere := provider.offers(replace(need, region=""))):
         places = sorted({offer.place for offer in elsewhere})
         expected = f"a region that has {_spelled(replace(job, region=None))}, such as {', '.join(places[:5])}"
         return Problem("region", f"`{job.region}`", expected, nearest(need.region, places))
-    if need.size and (others := provider.offers(Need(nodes=need.nodes, spot=need.spot, region=need.region))):
+    if need.size and (
+        others := provider.offers(replace(Need(nodes=need.nodes, spot=need.spot, pool=pool), region=need.region))
+    ):
         sizes = sorted({offer.size for offer in others})
         return Problem("size", f"`{job.size}`", f"a size that `{job.on}` has", nearest(need.size, sizes))
     if need.gpu and (known := [one for one in _GPUS if provider.offers(replace(need, gpu=one))]):
