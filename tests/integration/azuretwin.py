@@ -179,9 +179,11 @@ def set_up(shell: Shell, cloud: Cloud, **more: Any) -> None:
     (shell.home / "azure.json").write_text(json.dumps(account))
 
 
-def begin(shell: Shell, name: str, steps: int = STEPS, step_s: float = STEP_S) -> None:
+def begin(shell: Shell, name: str, steps: int = STEPS, step_s: float = STEP_S, rest_at: int = 0) -> None:
+    """At `rest_at` it rests, long enough for whatever is to happen to it there, however busy this computer is."""
     shell.write("train.py", TRAIN)
-    shell.job("python3 train.py", on="azure", spot=True, env={"STEPS": str(steps), "STEP_S": str(step_s)})
+    rests = {"REST_AT": str(rest_at), "REST_S": "45"} if rest_at else {}
+    shell.job("python3 train.py", on="azure", spot=True, env={"STEPS": str(steps), "STEP_S": str(step_s), **rests})
     shell.stoker("run", "--detach", "--name", name)
 
 

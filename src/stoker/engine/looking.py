@@ -13,6 +13,7 @@ from stoker.engine.money.fuse import release_s
 from stoker.engine.nodes.keys import spare_key, spare_keys
 from stoker.engine.nodes.lease import idle, longest
 from stoker.engine.nodes.leftovers import claimed
+from stoker.engine.nodes.resuming import machine
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
 from stoker.model.node.node import LAST_WORDS_S, Features, NodeSight, NodeState
@@ -115,9 +116,11 @@ def _member(
     """What is known of one node of the newest attempt."""
     said = heard.get(member.key, Heard())
     trouble, waits = requests.trouble.get(member.key), requests.unasked.get(member.key)
+    unmarked = _is_unmarked(member, mine)
     return Sighting(
-        node=_current(run, member.key, mine, gone, said),
+        node=_current(run, member.key, mine, () if unmarked else gone, said),
         report=said.report,
+        unmarked=unmarked,
         spare=_spare(spare_key(run, member), mine, requests.trouble) if member.spare else None,
         refused=said.refused,
         refused_s=said.refused_s,
@@ -160,6 +163,13 @@ def _current(run: Run, key: str, mine: list[NodeSight], gone: Collection[str], s
     if seen and seen.state is NodeState.GONE and not heard_out(run, said):
         return replace(seen, state=NodeState.UP)  # it may have said how it ended: first hear that
     return seen
+
+
+def _is_unmarked(member: Member, mine: list[NodeSight]) -> bool:
+    """Its machine, of an earlier attempt, has its orders through the store before its provider writes the new key down,
+    and may report before that is seen."""
+    again = member.offer.again if member.offer else ""
+    return bool(again) and member.key not in {one.key for one in mine} and again in {machine(one) for one in mine}
 
 
 def _spare(key: str, sights: Collection[NodeSight], trouble: Mapping[str, StokerError]) -> NodeSight | None:

@@ -9,6 +9,8 @@ from decimal import Decimal
 
 import pytest
 
+from stoker.engine.decision import StartNode
+from stoker.engine.lifecycle import advance
 from stoker.engine.looking import Heard, Requests, goes_on, gone_keys, heard_out, outlives_s, sighting, vanished
 from stoker.engine.nodes.leftovers import needed, release_unneeded
 from stoker.errors import NoCapacity, StoreDenied
@@ -68,6 +70,20 @@ def test_a_node_that_was_seen_and_of_which_there_is_no_trace_has_vanished(run: R
     found = sighting(paid, [], gone_keys([paid], []), {}, Requests(), FEATURES)
     assert found.node is not None
     assert (found.node.state, found.node.still) == (NodeState.GONE, True)
+
+
+def test_a_machine_that_reports_before_it_bears_its_new_key_is_not_gone(run: Run, now: datetime) -> None:
+    """Its orders reach it through the store; its provider may be slow to write the new key down."""
+    offer = Offer("cloud", "small", "here", Decimal("0.10"), spot=True, again=f"{run.id}-1")
+    run = replace(run.with_newest(replace(run.attempts[-1], offer=offer)), state=RunState.STARTING)
+    heard = {f"{run.id}-2": Heard(Report(2, 0, Phase.RUNNING, now, 1))}
+    for gone in (set(), {f"{run.id}-2"}):  # the provider's list may also be older than the one before
+        unmarked = sighting(run, [seen(run, 1)], gone, heard, Requests(), FEATURES)
+        assert (unmarked.node, unmarked.unmarked) == (None, True)
+        decision = advance(run, unmarked, now)
+        assert (decision.run, decision.actions) == (run, (StartNode(run),)), "asked for again, until it is seen"
+    nowhere = advance(run, sighting(run, [], set(), heard, Requests(), FEATURES), now)
+    assert nowhere.run.attempts[-1].message == "its node no longer exists"
 
 
 def test_a_spare_that_could_not_be_asked_for_is_as_good_as_gone(run: Run) -> None:

@@ -51,10 +51,11 @@ def missed(run: Run, attempt: Member, seen: Sighting, now: datetime) -> Fate | N
         return None
     if seen.node and not seen.report and not seen.deaf and (now - attempt.asked_at).total_seconds() > MUTE_S:
         return Fate(f"its node ran for {MUTE_S / 60:.0f} minutes and never reported")
-    if seen.node is None and (seen.report or run.wish is Wish.CANCEL):
+    if seen.node is None and ((seen.report and not seen.unmarked) or run.wish is Wish.CANCEL):
         # A list may omit existing nodes: requesting the release costs nothing, and it cannot continue.
         return Fate("its node no longer exists", stop=True)
-    if seen.node is None and meter.was_there(run, attempt.key) and not (run.attempt and run.attempt.fused):
+    disappeared = seen.node is None and not seen.unmarked and meter.was_there(run, attempt.key)
+    if disappeared and not (run.attempt and run.attempt.fused):
         # A second node with its key would be billed without need.
         return Fate("its node disappeared before its first report", stop=True)
     return None
