@@ -69,6 +69,23 @@ def test_a_program_gets_the_plan_what_was_made_and_the_file(
     assert not cloud.cloud.resources
 
 
+def test_what_would_keep_runs_from_starting_ends_a_set_up_before_anything_is_made(
+    cloud: TwinHandle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.order("subscription", state="Disabled")
+    try:
+        assert admin("setup", "--yes") == 1
+        said = capsys.readouterr().err
+        assert admin("setup", "--json", "--yes") == 1
+        found = told(capsys)
+    finally:
+        cloud.order("subscription", state="Enabled")
+    assert "fail  subscription" in said and "nothing can be created" in said
+    assert [one["name"] for one in found["checks"] if one["verdict"] == "fail"] == ["subscription"]
+    assert (found["made"], found["file"]) == ([], None)
+    assert not cloud.cloud.resources and not Path("vision-team.json").exists()
+
+
 def test_without_a_yes_nothing_is_made_or_removed(
     cloud: TwinHandle, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,14 @@ def test_a_lock_keeps_what_is_above_and_below_it_from_being_deleted(azure: Asker
     assert azure.ask("DELETE", azure.path()).status == 202
 
 
+def test_a_group_that_is_being_deleted_cannot_be_locked_any_more(azure: Asker) -> None:
+    azure.ready_vm()
+    assert azure.ask("DELETE", "/resourceGroups/g").status == 202
+    with pytest.raises(Refused, match="ResourceGroupBeingDeleted"):
+        lock = "/resourceGroups/g/providers/Microsoft.Authorization/locks/keep"
+        azure.ask("PUT", lock, {"properties": {"level": "CanNotDelete"}})
+
+
 def test_what_is_in_use_cannot_be_deleted(azure: Asker) -> None:
     azure.ready_vm()
     nic = azure.inside("Microsoft.Network/networkInterfaces/vm-nic")

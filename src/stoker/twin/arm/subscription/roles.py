@@ -7,7 +7,7 @@ from typing import Any
 
 from stoker.twin.access import rights
 from stoker.twin.access.tokens import people
-from stoker.twin.arm import generic
+from stoker.twin.arm import generic, groups
 from stoker.twin.arm.requests.ask import ArmAnswer, Ask, needed, page, route, shown
 from stoker.twin.refusal import Refused, conflict, invalid, not_found
 from stoker.twin.state import CloudState, Resource
@@ -123,6 +123,7 @@ def put_lock(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     level = str(needed(ask.body, "properties", "level"))
     if level not in ("CanNotDelete", "ReadOnly"):
         raise invalid(f"The lock level '{level}' is invalid.", "InvalidLockLevel")
+    groups.refuse_deleting(cloud, ask)
     lock = Resource(ask.id, {"properties": dict(ask.body["properties"])}, ask.now)
     return cloud.put(lock), ArmAnswer(200 if cloud.find(ask.id) else 201, lock.answer())
 
