@@ -15,7 +15,8 @@ from stoker.client.api.client import Client
 from stoker.client.report.spelling import duration, usd
 from stoker.errors import BadInput
 from stoker.model.cluster import ClusterState
-from stoker.model.job.fields import Duration, Problems
+from stoker.model.job.fields import Problems
+from stoker.model.job.values import Duration
 
 _COLUMNS = [Column(title) for title in ("cluster", "provider", "size", "nodes", "busy", "idle", "waiting", "owner")]
 
