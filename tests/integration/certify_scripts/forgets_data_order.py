@@ -16,8 +16,8 @@ for step in range(state["step"] + 1, 41):
     loss = (weight - sample) ** 2
     weight -= 0.1 * (weight - sample)
     print(json.dumps({"step": step, "loss": loss}), flush=True)
-    time.sleep(0.05)
-    if step % 10:
+    time.sleep(0.12)
+    if step % 5:
         continue
     SAVED.with_suffix(".part").write_text(json.dumps({"step": step, "weight": weight}))
     SAVED.with_suffix(".part").replace(SAVED)

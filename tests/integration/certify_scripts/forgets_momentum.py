@@ -13,8 +13,8 @@ for step in range(state["step"] + 1, 41):
     velocity = 0.9 * velocity - 0.02 * (weight - 3.0)
     weight += velocity
     print(json.dumps({"step": step, "loss": loss}), flush=True)
-    time.sleep(0.05)
-    if step % 10:
+    time.sleep(0.12)
+    if step % 5:
         continue
     SAVED.with_suffix(".part").write_text(json.dumps({"step": step, "weight": weight}))
     SAVED.with_suffix(".part").replace(SAVED)

@@ -10,8 +10,8 @@ for step in range(1, 41):
     loss = (weight - 3.0) ** 2
     weight -= 0.1 * (weight - 3.0)
     print(json.dumps({"step": step, "loss": loss}), flush=True)
-    time.sleep(0.05)
-    if step % 10:
+    time.sleep(0.12)
+    if step % 5:
         continue
     Path("checkpoints/state.part").write_text(json.dumps({"step": step, "weight": weight}))
     Path("checkpoints/state.part").replace("checkpoints/state.json")

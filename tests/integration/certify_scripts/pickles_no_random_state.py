@@ -19,8 +19,8 @@ for step in range(state["step"] + 1, 41):
     error = weight * dropout - 3.0
     weight -= 0.1 * error * dropout
     print(json.dumps({"step": step, "loss": error * error}), flush=True)
-    time.sleep(0.05)
-    if step % 10:
+    time.sleep(0.12)
+    if step % 5:
         continue
     with SAVED.with_suffix(".part").open("wb") as file:
         pickle.dump({"step": step, "weight": weight}, file)

@@ -29,8 +29,8 @@ for step in range(state["step"] + 1, STEPS + 1):
         velocity[index] = 0.9 * velocity[index] - 0.02 * slope
         weights[index] += velocity[index]
     print(json.dumps({"step": step, "loss": error * error}), flush=True)
-    time.sleep(0.05)
-    if step % 10:
+    time.sleep(0.12)
+    if step % 5:
         continue
     state = {"step": step, "weights": weights, "velocity": velocity, "random": random.getstate()}
     SAVED.with_suffix(".part").write_text(json.dumps(state))

@@ -12,7 +12,7 @@ for step in range(state["step"] + 1, 41):
     loss = (weight - 3.0) ** 2
     weight -= 0.1 * (weight - 3.0)
     print(json.dumps({"step": step, "loss": loss}), flush=True)
-    time.sleep(0.05)
+    time.sleep(0.12)
     text = json.dumps({"step": step, "weight": weight})
     if step % 10 == 1:
         SAVED.write_text(text[:15])

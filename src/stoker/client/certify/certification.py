@@ -131,6 +131,7 @@ class Certification:
             if left <= 0 and (evidence.restored or not evidence.saved):
                 break
             planned, *waiting = waiting or moments.plan(chance, plain.ran_s, first_s, max(left, 1))
+            planned = moments.sooner(planned, evidence.evictions - telling_evictions(evidence))
             self.tell(f"running it with {len(planned)} eviction{'s' * (len(planned) != 1)}")
             trace = self._run(planned, moments.patience_s(plain.ran_s, len(planned)))
             self.tell(f"  {trace.run} took {trace.took_s:.1f} s")

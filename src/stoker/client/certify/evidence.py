@@ -100,8 +100,10 @@ class Evidence:
 
     @property
     def restored(self) -> bool:
-        """Some attempt had a checkpoint to resume from: without one, evictions prove little."""
-        return any(attempt.restored for trace in self.disturbed for attempt in trace.attempts)
+        """Some attempt had a checkpoint to resume from, and work left: without, evictions prove little."""
+        attempts = (attempt for trace in self.disturbed for attempt in trace.attempts)
+        steps = any(attempt.series for attempt in self.undisturbed.attempts)
+        return any(one.restored and (one.series or not steps) for one in attempts)
 
 
 _OURS = re.compile(r"(^|/)step-\d{9}(/|$)")  # `stoker.checkpoint` saves by the clock, and verifies itself

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoker.client.certify.code import CodeLine, Trait
 
@@ -47,6 +47,16 @@ def plan(chance: random.Random, ran_s: float, first_s: float, evictions: int) ->
             moments[-1 if count == 1 else 0] = Moment(chance.uniform(0.0, first_s + EDGE * work_s), 0.0)
         runs.append(tuple(moments))
     return runs
+
+
+def sooner(planned: tuple[Moment, ...], late: int) -> tuple[Moment, ...]:
+    """The same evictions, after so many that took effect when the work was done: earlier, then without notice, since a
+    busy computer may need longer for a notice than the script for the rest of its work."""
+    if late <= 0:
+        return planned
+    if late > 1:
+        return tuple(replace(one, notice_s=0.0) for one in planned)
+    return tuple(replace(one, after_s=one.after_s / 2, share=one.share and one.share / 2) for one in planned)
 
 
 def notice(ran_s: float) -> float:

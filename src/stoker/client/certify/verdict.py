@@ -174,7 +174,7 @@ def _lossy(evidence: Evidence) -> Verdict | None:
 
 
 def _exact(evidence: Evidence) -> Verdict:
-    reason = f"after {_times(evidence.evictions, 'eviction')} everything equals the undisturbed run"
+    reason = f"after {_times(telling_evictions(evidence), 'eviction')} everything equals the undisturbed run"
     details = [repeated_words(evidence) or "no step was repeated"] if steps(evidence.undisturbed) else []
     if not details:
         details.append("the script reports no steps, so repeated work cannot be counted")

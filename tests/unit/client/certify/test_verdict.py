@@ -90,6 +90,20 @@ def test_the_same_steps_values_and_files_are_exact() -> None:
     check(verdict, Grade.EXACT, "after 1 eviction everything equals the undisturbed run", "no step was repeated")
 
 
+def test_evictions_after_the_last_step_prove_nothing() -> None:
+    done = AttemptTrace(restored=True, restored_step=STEPS, ran_s=0.1)
+    assert not evidence(evicted(1, STEPS), done).restored, "nothing was left to resume"
+    verdict = judge(evidence(evicted(1, 20), replace(resumed(21), evicted=True), done))
+    check(verdict, Grade.EXACT, "after 1 eviction everything equals the undisturbed run")
+
+
+def test_an_eviction_that_came_too_late_is_repeated_sooner_then_without_notice() -> None:
+    planned = (moments.Moment(2.0, 1.0, 0.5), moments.Moment(1.0, 0.0))
+    assert moments.sooner(planned, 0) == planned
+    assert moments.sooner(planned, 1) == (moments.Moment(1.0, 1.0, 0.25), moments.Moment(0.5, 0.0))
+    assert moments.sooner(planned, 2) == (moments.Moment(2.0, 0.0, 0.5), moments.Moment(1.0, 0.0))
+
+
 def test_work_done_twice_is_counted_and_is_still_exact() -> None:
     seen = evidence(evicted(1, 20), resumed(16, 30, evicted=True, restored_step=18.0), resumed(28, restored_step=27.0))
     verdict = judge(seen)
