@@ -32,80 +32,14 @@ class AttemptRunner:
         self._crew = crew
         self._fuse_age_s = fuse_age_s
         self.script = ScriptStart()
-        self.unpack = Unpack(
-            store=crew.store,
-            folder=crew.folder,
-            checkpoints=crew.checkpoints,
-            shipping=crew.shipping,
-            effort=crew.effort,
-            stopping=crew.stopping,
-            tell=crew.tell,
-        )
-        self.stage = Stage(
-            inputs=crew.inputs, reporter=crew.reporter, begin_figures=crew.figures.begin, stopping=crew.stopping
-        )
-        self.prepare = Prepare(
-            machine=crew.machine,
-            shipping=crew.shipping,
-            reporter=crew.reporter,
-            stopping=crew.stopping,
-            tell=crew.tell,
-        )
-        self.run = RunRanks(
-            ranks=crew.ranks,
-            shipping=crew.shipping,
-            keeper=crew.keeper,
-            noticing=crew.noticing,
-            inputs=crew.inputs,
-            goal=crew.goal,
-            awaited=crew.awaited,
-            fuse=crew.fuse,
-            door=crew.door,
-            reporter=crew.reporter,
-            begin_figures=crew.figures.begin,
-            stopping=crew.stopping,
-            tell=crew.tell,
-            script=self.script,
-            worked_s=worked_s,
-            peers=crew.peers,
-        )
+        self.unpack = _unpack(crew)
+        self.stage = _stage(crew)
+        self.prepare = _prepare(crew)
+        self.run = _run(crew, self.script, worked_s)
         self.meet = self._meeting() if crew.orders.nodes > 1 else None
-        self.judge = Judge(
-            folder=crew.folder,
-            ranks=crew.ranks,
-            goal=crew.goal,
-            noticing=crew.noticing,
-            notices=crew.notices,
-            fuse=crew.fuse,
-            stopping=crew.stopping,
-        )
-        self.ship = Ship(
-            store=crew.store,
-            folder=crew.folder,
-            ranks=crew.ranks,
-            keeper=crew.keeper,
-            noticing=crew.noticing,
-            shipping=crew.shipping,
-            reporter=crew.reporter,
-            masking=crew.masking,
-            script=self.script,
-            tell=crew.tell,
-        )
-        self.finish = Finish(
-            store=crew.store,
-            machine=crew.machine,
-            inputs=crew.inputs,
-            fuse=crew.fuse,
-            door=crew.door,
-            reporter=crew.reporter,
-            awaited=crew.awaited,
-            trouble=crew.trouble,
-            masking=crew.masking,
-            notices=crew.notices,
-            stopping=crew.stopping,
-            listener=crew.listener,
-            nodes=crew.orders.nodes,
-        )
+        self.judge = _judge(crew)
+        self.ship = _ship(crew, self.script)
+        self.finish = _finish(crew)
 
     def carry_out(self, errand: Mapping[str, Any]) -> bool:
         """Returns when the final report is in the store: True if the machine is about to restart."""
@@ -185,3 +119,95 @@ class AttemptRunner:
         """Before the environment exists: a visitor may want to know why it does not."""
         machine = self._crew.machine
         return Workplace(machine.folder, sys.executable, "", "", "", machine.library, machine.variables, 1, 0)
+
+
+def _unpack(crew: Crew) -> Unpack:
+    return Unpack(
+        store=crew.store,
+        folder=crew.folder,
+        checkpoints=crew.checkpoints,
+        shipping=crew.shipping,
+        effort=crew.effort,
+        stopping=crew.stopping,
+        tell=crew.tell,
+    )
+
+
+def _stage(crew: Crew) -> Stage:
+    return Stage(inputs=crew.inputs, reporter=crew.reporter, begin_figures=crew.figures.begin, stopping=crew.stopping)
+
+
+def _prepare(crew: Crew) -> Prepare:
+    return Prepare(
+        machine=crew.machine,
+        shipping=crew.shipping,
+        reporter=crew.reporter,
+        stopping=crew.stopping,
+        tell=crew.tell,
+    )
+
+
+def _run(crew: Crew, script: ScriptStart, worked_s: float) -> RunRanks:
+    return RunRanks(
+        ranks=crew.ranks,
+        shipping=crew.shipping,
+        keeper=crew.keeper,
+        noticing=crew.noticing,
+        inputs=crew.inputs,
+        goal=crew.goal,
+        awaited=crew.awaited,
+        fuse=crew.fuse,
+        door=crew.door,
+        reporter=crew.reporter,
+        begin_figures=crew.figures.begin,
+        stopping=crew.stopping,
+        tell=crew.tell,
+        script=script,
+        worked_s=worked_s,
+        peers=crew.peers,
+    )
+
+
+def _judge(crew: Crew) -> Judge:
+    return Judge(
+        folder=crew.folder,
+        ranks=crew.ranks,
+        goal=crew.goal,
+        noticing=crew.noticing,
+        notices=crew.notices,
+        fuse=crew.fuse,
+        stopping=crew.stopping,
+    )
+
+
+def _ship(crew: Crew, script: ScriptStart) -> Ship:
+    return Ship(
+        store=crew.store,
+        folder=crew.folder,
+        ranks=crew.ranks,
+        keeper=crew.keeper,
+        noticing=crew.noticing,
+        shipping=crew.shipping,
+        reporter=crew.reporter,
+        masking=crew.masking,
+        script=script,
+        tell=crew.tell,
+    )
+
+
+def _finish(crew: Crew) -> Finish:
+    return Finish(
+        store=crew.store,
+        machine=crew.machine,
+        inputs=crew.inputs,
+        fuse=crew.fuse,
+        door=crew.door,
+        reporter=crew.reporter,
+        awaited=crew.awaited,
+        trouble=crew.trouble,
+        masking=crew.masking,
+        notices=crew.notices,
+        stopping=crew.stopping,
+        listener=crew.listener,
+        nodes=crew.orders.nodes,
+    )

@@ -17,7 +17,7 @@ from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.workspace import layout
 from stoker.server.results.goodsets import good_sets
 from stoker.stores import Store
-from stoker.stores.transfer.readahead import open_in_order
+from stoker.stores.transfer.reader import open_in_order
 from stoker.stores.trees.landing import Landing, choose_folder
 
 _KeyOf = Callable[[str, int, int], str]

@@ -23,7 +23,7 @@ from stoker.server.results import parcels
 from stoker.server.results.parcels import Parcel
 from stoker.server.rounds.outside import call
 from stoker.stores import Store
-from stoker.stores.transfer.readahead import open_in_order
+from stoker.stores.transfer.reader import open_in_order
 from stoker.stores.trees.blobstream import blob_stream
 
 router = APIRouter(tags=["results"])

@@ -4,15 +4,22 @@ another."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine
+import sqlite3
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import create_engine
+from sqlalchemy.pool import StaticPool
+
 from stoker.engine.decision import Decision
 from stoker.errors import StokerError
-from stoker.model.run.run import Run
+from stoker.model.run.run import Event, Run
 from stoker.model.workspace.home import Home
+from stoker.server.records.database import Change, Database
+from stoker.server.records.migrations import migrate
 from stoker.server.records.recorder import FactsRecorder, Signing
 from stoker.server.records.tables import StoreTable
 from stoker.server.rounds.clusters import ClusterBook
@@ -25,7 +32,6 @@ from stoker.server.stores.accesses import Accesses
 from stoker.server.stores.keychain import Keychain, Vault
 from stoker.server.stores.stores import StoreDirectory
 from stoker.server.visits.wishes import Visits
-from stoker.testing.world.real.database import WorldDatabase
 from stoker.testing.world.real.loop import VirtualClock, VirtualLoop
 from stoker.testing.world.real.provider import WorldProvider
 from stoker.testing.world.real.store import WorldStore
@@ -174,3 +180,34 @@ class RealServer:
         if request in self._asked:
             self._asked.remove(request)
         self._reconciler.wake()
+
+
+class WorldDatabase(Database):
+    def __init__(self) -> None:
+        connection = sqlite3.connect(":memory:", check_same_thread=False)
+        _empty().backup(connection)
+        super().__init__(create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool))
+        self.saved: dict[str, Run] = {}  # by id, as last written
+        self.told: list[str] = []  # unread events
+
+    def add(self, run: Run, submission: str, events: Iterable[Event]) -> Run:
+        added = super().add(run, submission, events)
+        self.saved[added.id] = added
+        return added
+
+    def save(self, changes: Iterable[Change]) -> None:
+        changes = list(changes)
+        super().save(changes)
+        for run, events in changes:
+            self.saved[run.id] = run
+            self.told += [f"{run.name}: {event.text}" for event in events]
+
+
+@cache
+def _empty() -> sqlite3.Connection:
+    """With all tables: creating them takes longer than most lives."""
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
+    with engine.begin() as opened:
+        migrate(opened)
+    return connection
