@@ -33,6 +33,7 @@ def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield shell, cloud
 
 
+@pytest.mark.heavy
 @in_both_weathers
 def test_evicted_with_notice_it_resumes_elsewhere_and_nothing_is_left(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user

@@ -16,7 +16,7 @@ from shell import Shell
 from stoker.providers.azure.market.prices import PriceList
 from stoker.providers.azure.market.refresh import refresh
 
-pytestmark = [pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.heavy]  # one evicted run, which all of them look at
 
 STEPS = 40
 # The first attempt does not end by itself, however slow the eviction is.
@@ -80,7 +80,6 @@ def total(parts: dict[str, Any], what: str) -> Decimal:
     return sum((Decimal(share[what]) for share in parts.values()), Decimal(0))
 
 
-@pytest.mark.heavy
 def test_the_receipt_is_the_clouds_bill_to_the_cent_and_never_less(evicted: Story) -> None:
     _, cloud, made = evicted
     bill = Decimal(str(cloud.ask("bill")["usd"]))

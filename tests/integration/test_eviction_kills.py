@@ -99,7 +99,7 @@ def one_attempt(node: Node, style: str, attempt: int, chance: random.Random) -> 
 
 @pytest.mark.parametrize("style", ["numbered", "overwritten"])
 def test_a_kill_in_the_middle_of_commits_never_leaves_an_unreadable_checkpoint(node: Node, style: str) -> None:
-    check_killing(node, style, 15, seed=len(style))
+    check_killing(node, style, 8, seed=len(style))
 
 
 @pytest.mark.slow

@@ -159,6 +159,7 @@ def test_a_gang_whose_node_is_killed_resumes_from_the_last_common_checkpoint_wit
     shell.wait_for(lambda: not list((shell.home / "nodes").glob("*")), "nothing left of the nodes")
 
 
+@pytest.mark.heavy
 def test_the_first_node_and_all_nodes_at_once_can_be_lost(shell: Shell) -> None:
     gang(shell, 400)
     shell.stoker("run", "--detach")

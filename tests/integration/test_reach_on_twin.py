@@ -86,6 +86,7 @@ def test_into_a_machine_by_the_store_by_ssh_and_its_port_here(user: tuple[Shell,
     shell.wait_for(cloud.empty, "nothing to be left")
 
 
+@pytest.mark.heavy
 def test_the_machine_of_a_failed_run_is_kept_looked_into_and_released(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     shell.write("train.py", FAILS)
