@@ -19,6 +19,7 @@ from stoker import errors
 from stoker.cli import COMMANDS, cli
 from stoker.errors import StokerError
 from stoker.model.job import fields as kinds
+from stoker.model.job.hang import HangRule
 from stoker.model.job.job import DataInput, Environment, Job, Spot, schema
 from stoker.model.workspace.home import Home
 
@@ -85,6 +86,8 @@ secrets: [HF_TOKEN]
 _SHORT = {  # what the forms that people write by hand stand for
     Environment: " A file name alone stands for `requirements`.",
     DataInput: " A path alone stands for `path`.",
+    HangRule: " A time alone stands for `after`; `off`: nobody looks. See"
+    " [when a distributed run hangs](../guides/when-a-distributed-run-hangs.md).",
     Spot: " `true` is spot at any price, `false` is none.",
 }
 # What the fields do on `local`, where that is not what their help says.

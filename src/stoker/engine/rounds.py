@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from stoker.engine import clusters, gang
+from stoker.engine import clusters, gang, hanging
 from stoker.engine.clusters import NO_CLUSTERS, ClusterFacts
 from stoker.engine.decision import Decision, TellAgent
 from stoker.engine.lifecycle import ask_ahead, begin, cancelled_unseen
@@ -94,7 +94,7 @@ def decide(
 
 
 def _advanced(before: Run, metered: Run, sighting: Sighting, allowance: Allowance | None, now: datetime) -> Decision:
-    decision = paying.advanced(before, metered, sighting, allowance, now)
+    decision = hanging.noted(paying.advanced(before, metered, sighting, allowance, now), sighting, now)
     after = decision.run
     for one in (sighting, *sighting.peers):
         after = with_effort(after, one.report)

@@ -60,6 +60,9 @@ def _with_report(run: Run, report: Report, beside: Beside) -> Run:
         reason = f"no heartbeat from its agent for {beside.heard.silent_s:.0f} s{beside.silence}"
     if report.phase is Phase.STAGING and not reason:
         reason = _staging(report)
+    hang = run.attempt.hang if run.attempt else None
+    if hang and hang.over_at is None and not reason:
+        reason = hang.text
     run = with_effort(run, report, under_way=True)
     packages = report.packages or run.packages
     over = run.attempt is None or run.attempt.state.over  # then what it measured is among the run's already

@@ -215,3 +215,35 @@ def test_the_submitting_python_is_taken_along_unless_something_else_is_named(env
 def test_packages_and_a_requirements_file_exclude_each_other() -> None:
     with pytest.raises(JobInvalid, match="packages"):
         Job.read({"name": "x", "run": "y", "environment": {"requirements": "r.txt", "packages": "all"}})
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (None, (600.0, "report")),
+        ("5m", (300.0, "report")),
+        ({"action": "restart"}, (600.0, "restart")),
+        ("off", False),
+        (False, False),
+    ],
+)
+def test_when_a_run_hangs_can_be_said_shortly_or_switched_off(written: Any, read: Any) -> None:
+    job = Job.read({"name": "a", "run": "b", "retries": 1, "hang": written})
+    assert (job.hang and (job.hang.after, job.hang.action)) == read
+    assert Job.read(job.plain()) == job
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ({"aftr": 1}, "hang.aftr: found an unknown key"),
+        ({"after": "0.5s"}, "hang.after: found `0.5`, expected 1 second or more"),
+        ({"action": "kill"}, "hang.action: found `kill`, expected one of `report`, `restart`"),
+        ({"action": "restart"}, "hang.action: found `restart`, expected `retries` of at least 1"),
+        ("soon", "hang: found `soon`, expected `off`, a time such as"),
+    ],
+)
+def test_a_wrong_hang_is_refused(written: Any, problem: str) -> None:
+    with pytest.raises(JobInvalid) as refused:
+        Job.read({"name": "a", "run": "b", "hang": written})
+    assert problem in str(refused.value)

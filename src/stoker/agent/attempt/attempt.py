@@ -165,6 +165,7 @@ def _run(crew: Crew, script: ScriptStart, worked_s: float) -> RunRanks:
         script=script,
         worked_s=worked_s,
         peers=crew.peers,
+        doctor=crew.doctor,
     )
 
 

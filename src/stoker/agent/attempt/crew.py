@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from stoker.stores import Store
 
 if TYPE_CHECKING:
     from stoker.agent.gang.channel import PeerWatch
+    from stoker.agent.hang.doctor import HangDoctor
     from stoker.agent.machine.cloud import CloudListener
 
 PEER_GRACE_S = 1.0  # for ranks to end whose peers are gone
@@ -72,6 +74,29 @@ class Crew:
         self.goal = Goal(orders.job.stop_when, folder.stop, tell)
         self.awaited = Awaited(orders.job, tell, time.monotonic)
         self.listener = self._listener()
+
+    def doctor(self, path: str, world: int) -> HangDoctor | None:
+        """Watches the ranks once they run; None where nobody is to. `path` is the script's, `world` the number of ranks
+        of the run. A script on a terminal may wait for a person."""
+        job = self.orders.job
+        if not job.hang or self.orders.terminal or sys.platform != "linux":
+            return None
+        from stoker.agent.hang.doctor import HangDoctor, Watched  # here, because the ranks already run by then
+        from stoker.agent.hang.stacks import StackTaker
+
+        watched = Watched(
+            processes=self.ranks.pids_by_rank,
+            marks=self._marks,
+            at_rest=lambda: self.noticing.resting,
+            take=StackTaker(self.folder.work, self.masking.text, path).take,
+        )
+        return HangDoctor(job.hang.after, watched, lambda seen: self.reporter.say(standstill=seen), alone=world == 1)
+
+    def _marks(self) -> object:
+        """What changes whenever a rank prints, reports or saves something."""
+        printed = {one.name: one.stat().st_size for one in self.folder.spool.glob("*.log")}
+        reported = sum(one.count for one in self.shipping.metrics.summaries.now().values())
+        return printed, reported, self.keeper.last_at
 
     def _listener(self) -> CloudListener | None:
         if not self.machine.events:

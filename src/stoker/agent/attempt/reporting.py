@@ -91,6 +91,7 @@ class Reporter:
     def continue_from(self, before: Report, events_size: int) -> None:
         """Instead of `claim`, on a restored VM: continues the reports of an earlier one."""
         again: dict[str, Any] = {"outcome": None, "exit_code": None, "ended_at": None, "notice": None, "stays": False}
+        again["standstill"] = None
         words: dict[str, Any] = {"message": "", "hint": "", "ranks": ()}
         self._report = replace(
             before, phase=Phase.UNPACKING, at=_now(), beat=before.beat + 1, effort=self._effort.now(), **again, **words

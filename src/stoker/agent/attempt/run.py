@@ -21,6 +21,7 @@ from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.goal import Awaited, Goal
 from stoker.agent.notice.noticing import NoticeBoard, Noticing
 from stoker.agent.notice.stopping import Stopping
+from stoker.agent.processes import launch
 from stoker.agent.processes.launch import Workplace
 from stoker.agent.processes.launchers import commands
 from stoker.agent.processes.ranks import RankProcesses
@@ -33,6 +34,7 @@ from stoker.model.run.report import Outcome, Phase
 
 if TYPE_CHECKING:
     from stoker.agent.gang.channel import PeerWatch
+    from stoker.agent.hang.doctor import HangDoctor
 
 
 @dataclass(slots=True)
@@ -64,13 +66,19 @@ class RunRanks:
     script: ScriptStart
     worked_s: float = 0.0
     peers: PeerWatch | None = None  # of a gang
+    doctor: Callable[[str, int], HangDoctor | None] = lambda _path, _world: None  # see `Crew.doctor`
 
     def __call__(self, orders: Orders, place: Workplace) -> None:
         """Returns when every rank has ended and no process of them is left. From here on, their files are uploaded."""
         kills_before = hardware.memory_kills()
         self._start(orders, place)
         started = time.monotonic()
+        doctor = self.doctor(launch.path(place), place.processes * orders.nodes)
+        if doctor:
+            doctor.start()
         self.ranks.watch(self.stopping, lambda: self._each_time(orders.job, started))
+        if doctor:
+            doctor.finish()
         self.door.shut("the script has ended")
         self.noticing.ended()
         self.inputs.finish()

@@ -75,6 +75,11 @@ class Noticing:
             ranks.count_as_untold()
 
     @property
+    def resting(self) -> bool:
+        """The script was told that it is about to be evicted: it may have saved, and do nothing more."""
+        return self._current is not None
+
+    @property
     def finished(self) -> bool:
         """The script has created `$STOKER_FINISHED` since the last SIGTERM."""
         return self._finished.exists()

@@ -134,6 +134,8 @@ class WishWatch:
                 self._visits(wishes.visits)
                 if wishes.broken:
                     self._stopping.ask(Outcome.PEER_ENDED, wishes.broken)
+                if wishes.hung:
+                    self._stopping.ask(Outcome.FAILED, wishes.hung)
                 if wishes.wish is Wish.CANCEL:
                     self._stopping.ask(Outcome.CANCELLED, wishes.reason or "the run was cancelled")
                     return

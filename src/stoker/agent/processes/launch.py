@@ -20,7 +20,8 @@ from stoker.model.node.orders import Orders, Terminal
 _INHERITED = " PATH HOME USER LOGNAME SHELL LANG TZ TMPDIR TERM LD_LIBRARY_PATH REQUESTS_CA_BUNDLE CURL_CA_BUNDLE "
 _BEGINNINGS = ("LC_", "SSL_CERT_", "PIP_", "UV_", "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "DYLD_", "XDG_")
 _ENDINGS = ("_proxy", "_PROXY")
-_HOOK = "stoker/checkpoint/exact/startup"  # in the packed agent: what `exact: true` loads in the script's process
+# In the packed agent, what the script's Python loads first: for stacks of a run that hangs, and for `exact: true`.
+_STACKS, _EXACT = "stoker/checkpoint/startup", "stoker/checkpoint/exact/startup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +130,9 @@ def environment(orders: Orders, place: Workplace) -> dict[str, str]:
     if job.secrets:
         env["STOKER_SECRETS"] = " ".join(job.secrets)
     given = job.env.get("PYTHONPATH") or place.variables.get("PYTHONPATH", "")
-    # First, so that its `sitecustomize` is found before any other, which it then runs.
-    hook = str(place.library / _HOOK) if job.exact else ""
-    env["PYTHONPATH"] = os.pathsep.join(part for part in (hook, given, place.imports, str(place.library)) if part)
+    # First, so that their `sitecustomize` is found before any other: each runs the next one.
+    hooks = [str(place.library / hook) for hook, wanted in ((_STACKS, job.hang), (_EXACT, job.exact)) if wanted]
+    env["PYTHONPATH"] = os.pathsep.join(part for part in (*hooks, given, place.imports, str(place.library)) if part)
     return env
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.agent.attempt.endings import AttemptBroken
+from stoker.agent.hang.processes import by_rank
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes import family
@@ -141,6 +142,10 @@ class RankProcesses:
     def script_pids(self) -> set[int]:
         """Everything that the scripts have become or started. May be called from any thread."""
         return {one.pid for one in family.belonging_to(self._key, spared=self._helpers())}
+
+    def pids_by_rank(self) -> dict[int, list[int]]:
+        """The processes of each rank, its workers among them. May be called from any thread."""
+        return by_rank(dict(self._alive), list(self._launchers))
 
     def _wait_for_the_rest(self, seconds: float) -> None:
         pause_s, until = 0.001, time.monotonic() + seconds

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stoker.client.report.spelling import count, duration, share, step, usd
+from stoker.client.report.stacktext import stack_lines
+from stoker.model.job.hang import HangAction
 from stoker.model.run.receipt import Part, Receipt, Stay, Taken
 from stoker.model.run.report import Outcome, Phase
 from stoker.model.run.run import Attempt, AttemptState, Event, Run, RunState
@@ -27,6 +29,7 @@ _TOLD = frozenset(
         "deadline",
         "fuse-blown",
         "gpus",
+        "hang-over",
         "held",
         "kept",
         "landing-failed",
@@ -61,6 +64,7 @@ def explain(run: Run, receipt: Receipt, events: Sequence[Event], clock: Clock) -
     """One sentence for each thing that happened, oldest first; the last ones give its state, and what to do."""
     lines = [_Line(run.submitted_at, _submitted(run, clock))]
     lines += _attempts(run, receipt, clock)
+    lines += _hangs(run, clock)
     lines += [_Line(one.at, f"{clock(one.at)} {one.text}") for one in _worth_telling(events)]
     lines.sort(key=lambda line: line.at)
     return [line.text for line in lines] + list(_standing(run, receipt, clock))
@@ -102,6 +106,15 @@ def _attempts(run: Run, receipt: Receipt, clock: Clock) -> Iterator[_Line]:
         yield from _ended(attempt, taken.get(attempt.number), clock)
         before = before if unready else attempt
     yield from _refusals(refused, clock)
+
+
+def _hangs(run: Run, clock: Clock) -> Iterator[_Line]:
+    """The stacks are of use as long as it hangs, or where it was the last thing that the attempt did."""
+    for attempt in run.attempts:
+        if hang := attempt.hang:
+            yield _Line(hang.at, f"{clock(hang.at)} {hang.text}")
+            if hang.over_at is None:
+                yield from (_Line(hang.at, line) for line in stack_lines(hang.ranks))
 
 
 def _refusals(refused: Sequence[Attempt], clock: Clock) -> Iterator[_Line]:
@@ -222,7 +235,7 @@ def _standing(run: Run, receipt: Receipt, clock: Clock) -> Iterator[str]:
         case RunState.STARTING:
             yield f"its node is starting{reason}"
         case RunState.RUNNING:
-            yield f"it is running{reason}"
+            yield "it is running, and makes no progress" if _hanging(run) else f"it is running{reason}"
         case _:
             yield f"it is {run.state}{reason}"
     if bill := _bill(receipt):
@@ -231,6 +244,12 @@ def _standing(run: Run, receipt: Receipt, clock: Clock) -> Iterator[str]:
         yield f"its outputs could not be downloaded: {run.land_problem}; retry with `stoker fetch {run.name}`"
     if todo := run.hint or _todo(run):
         yield f"next: {todo}"
+
+
+def _hanging(run: Run) -> bool:
+    hang = run.attempt.hang if run.attempt else None
+    restarts = run.job.hang and run.job.hang.action is HangAction.RESTART
+    return run.state is RunState.RUNNING and hang is not None and hang.over_at is None and not restarts
 
 
 def _bill(receipt: Receipt) -> str:
@@ -244,6 +263,8 @@ def _bill(receipt: Receipt) -> str:
 
 
 def _todo(run: Run) -> str:
+    if _hanging(run):
+        return f"find the cause in the stacks above; Stoker does not end the run: `stoker cancel {run.name}` does"
     if run.state is RunState.FAILED:
         return f"read its output with `stoker logs {run.name}`, then run `stoker rerun {run.name}`"
     return ""

@@ -13,6 +13,7 @@ from stoker.errors import JobInvalid, Problem
 from stoker.model.job import fields
 from stoker.model.job.checkpointpaths import DEFAULT
 from stoker.model.job.fields import Either, ListOf, MapOf, Maybe, Plain, Record, a
+from stoker.model.job.hang import HangAction, HangOrOff, HangRule
 from stoker.model.job.pattern import MetricPatterns, PatternsOrOff
 from stoker.model.job.target import Target, TargetText
 from stoker.model.job.values import (
@@ -254,6 +255,11 @@ class Job:
         Maybe(Duration()), "keep the node this long if the run fails, so you can inspect it", default=None
     )
     retries: int = a(Whole(0), "how often to retry after the script's own failures; evictions do not count", default=0)
+    hang: HangRule | Literal[False] = a(
+        HangOrOff(),
+        "when the run is considered hung, and what happens then; a time alone is `after`",
+        default_factory=HangRule,
+    )
     priority: Priority = a(Choice(Priority), "the priority in the queue", default=Priority.NORMAL)
     metrics: MetricPatterns = a(
         PatternsOrOff(),
@@ -340,6 +346,8 @@ def _clashes(job: Job) -> list[Problem]:
     if job.exact and (job.nodes > 1 or job.processes != 1 or job.launcher in (Launcher.TORCHRUN, Launcher.MPI)):
         expected = "a job with one process: with several, use `stoker.checkpoint`, which saves the states of each"
         problems.append(Problem("exact", "`true`", expected))
+    if job.hang and job.hang.action is HangAction.RESTART and not job.retries:
+        problems.append(Problem("hang.action", "`restart`", "`retries` of at least 1: each restart uses one of them"))
     both = [name for name in job.secrets if name in job.env]
     return problems + [
         Problem(f"env.{name}", "the name of a secret", "a name that `secrets` does not list") for name in both

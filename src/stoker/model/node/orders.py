@@ -123,6 +123,7 @@ class Wishes:
     fuse: Fuse | None = None  # replaces the one of the orders; None: that one stands
     visits: tuple[Visit, ...] = ()
     broken: str = ""  # why its gang has to end, in words; empty: it works
+    hung: str = ""  # why its script is to be restarted, in words; empty: it is not
 
 
 # What lies beside a venv that runs share on one node: the one place that spells these names.

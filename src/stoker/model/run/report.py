@@ -10,6 +10,7 @@ from typing import Annotated
 
 from stoker.model.node.node import Offer
 from stoker.model.node.orders import Notice
+from stoker.model.run.stacks import Standstill
 from stoker.model.untrusted import Most, Seconds, Within
 
 
@@ -199,6 +200,7 @@ class Report:
     progress: Annotated[float, Within(0, 1)] | None = None  # 0 to 1, as the script reports it; None: it has not
     save_s: float = 0.0  # what saving and uploading everything has taken at most, as far as the node has seen
     effort: Effort | None = None
+    standstill: Standstill | None = None  # its ranks make no progress; None: they do, or nobody looks
 
 
 # How far a script is: what it reported, and when that was seen.

@@ -14,6 +14,7 @@ from stoker.model.node.node import Offer, Pool
 from stoker.model.node.orders import DataOrder, Notice, Terminal, Wish
 from stoker.model.run.money import IdleSpell, Spell
 from stoker.model.run.report import DataFigures, Effort, Mark, MetricSummary, Outcome, Refusal
+from stoker.model.run.stacks import Hang
 from stoker.model.snapshot import Git
 
 BROUGHT_BYTES = 1_000_000_000  # a checkpoint that is no larger comes back by itself
@@ -83,6 +84,7 @@ class Attempt(Member):
     fused: Notice | None = None  # its money is nearly spent: it saves, and is stopped at the deadline
     peers: tuple[Member, ...] = ()  # the other nodes of its gang, in their order
     lead: AttemptState | None = None  # of the first node of a gang alone, once that is over
+    hang: Hang | None = None  # the last time that none of its ranks made progress; None: that never happened
     broken_at: datetime | None = None  # when the gang had to end because one of its nodes did; None: it works
 
     @property

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stoker.engine import hanging
 from stoker.engine.decision import Action, Decision, Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.drills import rate_per_hour
 from stoker.engine.lifecycle import cut
@@ -415,4 +416,5 @@ def _wishes(run: Run, member: Member) -> Wishes:
     notices = [one.notice for one in gang.members if one.notice and (one.notice.drill or one.node != member.node)]
     broken = "another node of its gang has ended" if gang.broken_at else ""
     cancelled = "cancelled" if run.wish is Wish.CANCEL else ""
-    return Wishes(run.wish, cancelled, min(notices, key=lambda one: one.deadline, default=None), broken=broken)
+    nearest = min(notices, key=lambda one: one.deadline, default=None)
+    return Wishes(run.wish, cancelled, nearest, broken=broken, hung=hanging.restarts(run))

@@ -118,6 +118,9 @@ class PlayedRanks:
     def script_pids(self) -> set[int]:
         return set()
 
+    def pids_by_rank(self) -> dict[int, list[int]]:
+        return {}
+
 
 def succeed(_ranks: PlayedRanks) -> int:
     return 0

@@ -202,12 +202,15 @@ def test_the_environment_comes_first_in_the_path() -> None:
     assert env["PYTHONUNBUFFERED"] == "1"
 
 
-def test_stoker_comes_last_on_the_python_path() -> None:
-    assert environment(orders(), place())["PYTHONPATH"] == "/a.pyz"
-    assert environment(orders(), place(PYTHONPATH="/mine"))["PYTHONPATH"] == "/mine:/a.pyz"
-    assert environment(orders(env={"PYTHONPATH": "lib"}), place(PYTHONPATH="/mine"))["PYTHONPATH"] == "lib:/a.pyz"
-    hooked = environment(orders(exact=True), place(PYTHONPATH="/mine"))["PYTHONPATH"]
-    assert hooked == "/a.pyz/stoker/checkpoint/exact/startup:/mine:/a.pyz"
+def test_stoker_comes_last_on_the_python_path_and_its_hook_first() -> None:
+    hook = "/a.pyz/stoker/checkpoint/startup"
+    assert environment(orders(), place())["PYTHONPATH"] == f"{hook}:/a.pyz"
+    assert environment(orders(), place(PYTHONPATH="/mine"))["PYTHONPATH"] == f"{hook}:/mine:/a.pyz"
+    own = environment(orders(env={"PYTHONPATH": "lib"}), place(PYTHONPATH="/mine"))
+    assert own["PYTHONPATH"] == f"{hook}:lib:/a.pyz"
+    assert environment(orders(hang=False), place(PYTHONPATH="/mine"))["PYTHONPATH"] == "/mine:/a.pyz"
+    exact = environment(orders(exact=True), place(PYTHONPATH="/mine"))
+    assert exact["PYTHONPATH"] == f"{hook}:/a.pyz/stoker/checkpoint/exact/startup:/mine:/a.pyz"
 
 
 def test_the_jobs_own_variables_win() -> None:
