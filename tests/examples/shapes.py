@@ -227,7 +227,8 @@ SHAPES = {
         "python tune.py",
         "outputs",
         ("study.db", "best_params.pkl"),
-        Story(r"Trial (\d+) finished", "value", "best_params.pkl"),
+        # The trial that was interrupted keeps its number in the study.
+        Story(r"Trial (\d+) finished", "value", "best_params.pkl", each=2),
     ),
     "outside_data": Shape(
         "python train.py",

@@ -219,9 +219,13 @@ def _opened(node: ast.With) -> dict[ast.Name, ast.expr]:
 
 
 def _above(text: str | None, levels: int) -> str | None:
-    """None if that is outside the working directory."""
-    parents = list(PurePosixPath(text).parents) if text else []
-    return str(parents[levels - 1]) if levels <= len(parents) else None
+    """From the working directory, which `.parent` may lead out of: `../data`."""
+    if not text:
+        return None
+    path = PurePosixPath(text)
+    for _ in range(levels):
+        path = path / ".." if path.name in ("", "..") and not path.is_absolute() else path.parent
+    return str(path)
 
 
 def _renamed(text: str | None, how: str, name: str | None) -> str | None:

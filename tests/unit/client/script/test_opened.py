@@ -63,8 +63,17 @@ def test_a_module_that_an_ignore_file_leaves_out_is_named(tmp_path: Path) -> Non
     assert told(tmp_path, code, ignored="here.py\n", data={"here": {"path": "here.py", "at": "here.py"}}) == []
 
 
-def test_a_file_outside_of_the_source_is_named(tmp_path: Path) -> None:
-    [said] = told(tmp_path, 'open("../shared/corpus.txt")')
+@pytest.mark.parametrize(
+    "path",
+    [
+        '"../shared/corpus.txt"',
+        'Path(__file__).resolve().parent.parent / "shared" / "corpus.txt"',
+        'Path(__file__).resolve().parents[1] / "shared/corpus.txt"',
+        'os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "shared", "corpus.txt")',
+    ],
+)
+def test_a_file_outside_of_the_source_is_named(tmp_path: Path, path: str) -> None:
+    [said] = told(tmp_path, f"open({path})")
     assert (
         "it is outside the source" in said and "corpus: {path: ../shared/corpus.txt, at: ../shared/corpus.txt}" in said
     )
