@@ -67,7 +67,7 @@ Stoker reports every problem with its line and column. Editors can use the JSON 
 ```yaml
 {{example}}```
 
-`on` selects the provider: `local` (this computer, the default) or `azure`. The table
+`on` selects the provider: `local` (this computer, the default), `ssh` or `azure`. The table
 marks what `local` refuses or ignores.
 
 """

@@ -10,6 +10,7 @@ from typing import Protocol, cast
 from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.model.node.visit import Entrance, Said
 from stoker.model.workspace.home import Home
+from stoker.stores.access import Access
 
 
 class Provider(Protocol):
@@ -60,6 +61,19 @@ class Reachable(Provider, Protocol):
 
 def reachable(provider: Provider) -> Reachable | None:
     return cast(Reachable, provider) if provider.features.reachable else None
+
+
+class Carrying(Provider, Protocol):
+    """A provider whose connections carry what its nodes read and write in folders of this computer; see
+    `features.carries_folders`."""
+
+    def carried(self, key: str, access: Access) -> Access:
+        """The access of the node with this key, as the node can use it."""
+        ...
+
+
+def carrying(provider: Provider) -> Carrying | None:
+    return cast(Carrying, provider) if provider.features.carries_folders else None
 
 
 @dataclass(frozen=True, slots=True)

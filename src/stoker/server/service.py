@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from stoker.providers import Provider, Setup, load
+from stoker.providers import Provider, Setup, carrying, load
 from stoker.server.code.arrivals import Arrivals
 from stoker.server.code.shelf import Shelves
 from stoker.server.code.unused import UnusedCode
@@ -67,7 +67,12 @@ def assemble(settings: ServerSettings, token: str, database: Database, notices: 
     stores = StoreDirectory(settings.home, table, keychain, used=bool(database.run_ids()))
     providers = load(Setup(settings.home, settings.slots, server_id(settings.home)))
     accesses = Accesses(
-        stores, keychain, clock, settings.access_s, here=lambda name: providers[name].features.shares_files
+        stores,
+        keychain,
+        clock,
+        settings.access_s,
+        here=lambda name: providers[name].features.shares_files,
+        carrying=lambda name: carrying(providers[name]),
     )
     signing = Signing(keychain)
     ledger = Ledger(database, FactsRecorder(stores, signing))

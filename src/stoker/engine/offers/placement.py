@@ -84,4 +84,5 @@ def _ready(run: Run, now: datetime) -> bool:
 
 
 def _was_lost(attempt: Attempt) -> bool:
-    return attempt.state is AttemptState.LOST and attempt.trouble not in MARKET.codes
+    """A market pauses by itself; a provider without one has no offer to try instead."""
+    return attempt.state is AttemptState.LOST and (attempt.trouble not in MARKET.codes or attempt.offer is None)

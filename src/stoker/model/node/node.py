@@ -29,6 +29,7 @@ class Features:
     idle_s: float = 600.0  # a node that has a lease, and on which nobody works, stays so long without its server
     reachable: bool = False  # people get in to its nodes, see `providers.Reachable`
     terminal: bool = False  # a script there can have the terminal of whoever submits it
+    carries_folders: bool = False  # its nodes reach folders of the server's computer, see `providers.Carrying`
     restores: bool = False  # the provider brings an evicted node back by itself while nobody stops it
     warm: bool = False  # a node without a run is worth keeping for the next one: a new one takes long to start
 

@@ -30,14 +30,14 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
-    """The run in question. `pins` are the versions of an earlier run; `shares_files`: its nodes can read the folders of
-    this computer."""
+    """The run in question. `pins` are the versions of an earlier run; `reaches`: its nodes can read stores that are
+    folders of this computer."""
 
     job: Job
     run_id: str
     store: str
     pins: Mapping[str, str]
-    shares_files: bool
+    reaches: bool
 
 
 def pin(asked: InputRequest, datasets: DatasetRecords, stores: StoreDirectory) -> Pinned:
@@ -159,7 +159,7 @@ def _folder_of(keys: Iterable[str]) -> str:
 
 
 def _reach_problems(where: str, order: DataOrder, asked: InputRequest, stores: StoreDirectory) -> list[Problem]:
-    if not order.store or asked.shares_files or not locate(stores.named(order.store).url).local:
+    if not order.store or asked.reaches or not locate(stores.named(order.store).url).local:
         return []
     expected = f"a store that `{asked.job.on}` can reach: `{order.store}` is a folder of this computer"
     return [Problem(where, f"`{order.label}`", expected)]

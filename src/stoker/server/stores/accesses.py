@@ -12,6 +12,7 @@ from stoker.errors import StokerError, StoreDenied
 from stoker.model.node.node import NodeRequest
 from stoker.model.run.run import Member, Run
 from stoker.model.workspace import layout
+from stoker.providers import Carrying
 from stoker.server.rounds.outside import Clock
 from stoker.server.stores.keychain import Keychain
 from stoker.server.stores.stores import StoreDirectory
@@ -39,10 +40,13 @@ class Accesses:
         for_s: float = FOR_S,
         *,
         here: Callable[[str], bool] = lambda _provider: True,
+        carrying: Callable[[str], Carrying | None] = lambda _provider: None,
     ) -> None:
-        """`here` says whether the nodes of a provider are on this computer, and run as the user of the server."""
+        """`here` says whether the nodes of a provider are on this computer, and run as the user of the server;
+        `carrying` is the provider where its nodes reach folders of this computer through it."""
         self._stores = stores
         self._here = here
+        self._carrying = carrying
         self._keychain = keychain
         self._clock = clock
         self._for_s = for_s
@@ -139,7 +143,7 @@ class Accesses:
 
     def _is_needed(self, run: Run) -> bool:
         far = self._is_far(run.store)
-        return far or any(name != run.store for name in needs(run, far=far))
+        return far or self._carrying(run.job.on) is not None or any(name != run.store for name in needs(run, far=far))
 
     def _is_far(self, store: str) -> bool:
         return not locate(self._stores.named(store).url).local
@@ -156,10 +160,12 @@ class Accesses:
             routes += part.routes if name == run.store else [_elsewhere(name, route) for route in part.routes]
             ends += [part.expires_at] if part.expires_at else []
         expires_at = min(ends, default=0.0)
-        return Access(
+        access = Access(
             (*routes, *self._ticket(run, attempt, expires_at, max(for_s + _LEAST_PAUSE_S, _LONGER * self._for_s))),
             expires_at,
         )
+        provider = self._carrying(run.job.on)
+        return provider.carried(attempt.key, access) if provider else access
 
     def _ticket(self, run: Run, attempt: Member, expires_at: float, for_s: float) -> tuple[Route, ...]:
         """Lets a node find its next access after this one has expired, for example because the server was down for

@@ -243,8 +243,9 @@ async def _next_name(service: Service, name: str) -> str:
 
 
 def _pin(service: Service, job: Job, run_id: str, store: str, pins: Mapping[str, str]) -> Pinned:
-    shares_files = service.providers[job.on].features.shares_files
-    return pin(InputRequest(job, run_id, store, pins, shares_files), service.datasets, service.stores)
+    features = service.providers[job.on].features
+    reaches = features.shares_files or features.carries_folders
+    return pin(InputRequest(job, run_id, store, pins, reaches), service.datasets, service.stores)
 
 
 def _new_run(submission: Submission, store: str, now: datetime) -> Run:
