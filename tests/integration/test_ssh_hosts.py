@@ -51,8 +51,11 @@ def counting(shell: Shell, steps: int, **more: Any) -> None:
 
 
 def test_a_run_on_a_host_brings_its_model_back_and_leaves_nothing_there(shell: Shell, yard: HostYard) -> None:
+    hosts = shell.write("hosts.txt", yard.text())
+    shell.stoker("cluster", "create", "lab", "--provider", "ssh", "--hosts", str(hosts), "--max", "3")
     counting(shell, 20)
-    shell.stoker("run")
+    (shell.home / "ssh.hosts").unlink()
+    shell.stoker("run", "--set", "on=lab")
     assert "starts at 0 on lab1" in shell.stoker("logs", "job-1").stdout
     shell.wait_for(lambda: shell.facts("job-1")["landed"], "the outputs")
     assert (shell.folder / "outputs" / "job-1" / "result.txt").read_text() == "20"
