@@ -27,7 +27,7 @@ def test_a_right_script_is_exact_and_leaves_nothing_behind(shell: Shell) -> None
     found = certified(shell, "right.py", code=0, evictions=2)
     assert found["verdict"] == "exact", found
     assert len(found["evictions"]) >= 2
-    assert {one["notice_s"] > 0 for one in found["evictions"]} == {True, False}
+    assert any(one["notice_s"] > 0 for one in found["evictions"])
     assert found["files"] == ["weights.json"]
     assert found["steps"] == 40
     assert not (shell.folder / "outputs").exists()

@@ -30,7 +30,7 @@ from stoker.client.certify.evidence import (
 )
 from stoker.client.certify.files import FileChange
 from stoker.client.certify.moments import Moment
-from stoker.client.certify.verdict import control_differs, differs, is_comparable, telling_evictions
+from stoker.client.certify.verdict import all_resumes, control_differs, differs, is_comparable, telling_evictions
 from stoker.client.script.resumeflag import resume_arguments
 from stoker.client.script.script import look
 from stoker.errors import Conflict, StokerError
@@ -131,7 +131,7 @@ class Certification:
             if left <= 0 and (evidence.restored or not evidence.saved):
                 break
             planned, *waiting = waiting or moments.plan(chance, plain.ran_s, first_s, max(left, 1))
-            planned = moments.sooner(planned, evidence.evictions - telling_evictions(evidence))
+            planned = moments.sooner(planned, sum(one.too_late - (not one.restored) for one in all_resumes(evidence)))
             self.tell(f"running it with {len(planned)} eviction{'s' * (len(planned) != 1)}")
             trace = self._run(planned, moments.patience_s(plain.ran_s, len(planned)))
             self.tell(f"  {trace.run} took {trace.took_s:.1f} s")

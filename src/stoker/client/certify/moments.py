@@ -50,8 +50,8 @@ def plan(chance: random.Random, ran_s: float, first_s: float, evictions: int) ->
 
 
 def sooner(planned: tuple[Moment, ...], late: int) -> tuple[Moment, ...]:
-    """The same evictions, after so many that took effect when the work was done: earlier, then without notice, since a
-    busy computer may need longer for a notice than the script for the rest of its work."""
+    """The same evictions, after so many more that took effect when the work was done than before the first checkpoint:
+    earlier, then without notice, since a busy computer may need longer for a notice than the script for its work."""
     if late <= 0:
         return planned
     if late > 1:
