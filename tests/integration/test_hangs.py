@@ -77,6 +77,17 @@ def test_a_python_process_shows_its_stack_with_the_line_of_code_and_goes_on(star
     assert process.poll() is None
 
 
+def test_the_hook_runs_the_sitecustomize_that_it_hides(tmp_path: Path) -> None:
+    code = "import sys; print(sys.modules['sitecustomize'].__file__, 'startup' in ''.join(sys.path))"
+    said = []
+    for text in ("", "import nowhere_to_be_found"):
+        (tmp_path / "sitecustomize.py").write_text(f"print('mine')\n{text}\n")
+        env = {**os.environ, "PYTHONPATH": f"{HOOK}{os.pathsep}{tmp_path}"}
+        said.append(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True))
+    assert said[0].stdout == f"mine\n{tmp_path}/sitecustomize.py False\n"
+    assert "No module named 'nowhere_to_be_found'" in said[1].stderr, "its errors are shown as Python shows them"
+
+
 def test_forked_workers_belong_to_their_rank_and_show_their_own_stacks(started: Any, tmp_path: Path) -> None:
     code = """
         import os, time

@@ -2,8 +2,6 @@
 
 import os
 import sys
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
 
 _SIGNAL = 47  # in the middle of the real-time signals of Linux, which hardly a program uses
 _HIGH = 200  # above the file descriptors that a script counts on
@@ -30,14 +28,16 @@ def _show_stacks() -> None:
 
 
 def _give_way() -> None:
-    """To the one that Python would have found without us."""
+    """To the one that Python would have found without us. By a plain import: `importlib.util` takes 5 ms to load."""
     ours = __file__.rpartition("/")[0]
     sys.path[:] = [one for one in sys.path if one != ours]
-    spec = PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None and spec.loader is not None:
-        module = module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
+    this = sys.modules.pop("sitecustomize")
+    try:
+        __import__("sitecustomize")  # the next one on the path
+    except ModuleNotFoundError as error:
+        if error.name != "sitecustomize":
+            raise
+        sys.modules["sitecustomize"] = this
 
 
 _show_stacks()
