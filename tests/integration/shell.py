@@ -14,8 +14,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+
+from stoker.client.api.connection import Connection
+from stoker.client.local import launch
+from stoker.errors import StokerError
+from stoker.model.workspace.home import Home
 
 PATIENCE_S = 60.0
+ENDS = ("succeeded", "failed", "cancelled")
 
 
 @dataclass
@@ -73,12 +80,20 @@ class Shell:
         return found
 
     def ended(self, run: str) -> dict[str, Any]:
-        def look() -> dict[str, Any] | None:
-            facts = self.facts(run)
-            return facts if facts["state"] in ("succeeded", "failed", "cancelled") else None
+        self.wait_for(lambda: self._state(run) in ENDS, f"the end of {run}")
+        return self.facts(run)
 
-        facts: dict[str, Any] = self.wait_for(look, f"the end of {run}")
-        return facts
+    def _state(self, run: str) -> str:
+        """Asked without a process: the processors are for what is waited for. If no server answers, the command starts
+        one, as a user's would."""
+        with suppress(StokerError, OSError):
+            if address := launch.find(Home(self.home)):
+                connection = Connection(address)
+                try:
+                    return str(connection.get(f"/v1/runs/{quote(run, safe='')}")["state"])
+                finally:
+                    connection.close()
+        return str(self.facts(run)["state"])
 
     def server_pid(self) -> int:
         with suppress(OSError, ValueError):
