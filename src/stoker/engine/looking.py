@@ -86,6 +86,7 @@ def sighting(
     if attempt is None:
         return Sighting()
     mine = [sight for sight in sights if sight.key.startswith(f"{run.id}-")]
+    mine += _still_idle(attempt.members, sights, heard)
     parts = [_member(run, member, mine, gone, heard, requests, features) for member in attempt.members]
     current = {one.node.key: one.node for one in parts if one.node}
     earlier = {one.key: one for one in mine if one.key not in spare_keys(run) and one.key not in current}
@@ -102,6 +103,19 @@ def sighting(
         unasked=(*requests.unasked, *requests.copying),
         peers=tuple(parts[1:]),
     )
+
+
+def _still_idle(
+    members: Collection[Member], sights: Collection[NodeSight], heard: Mapping[str, Heard]
+) -> list[NodeSight]:
+    """The idle nodes of a cluster that members took: their agents may report before the provider shows the new key."""
+    there = {sight.key: sight for sight in sights}
+    found = []
+    for one in members:
+        waits = one.offer.waits if one.offer else ""
+        if waits in there and one.key not in there and heard.get(one.key, Heard()).report:
+            found.append(replace(there[waits], key=one.key, machine=one.offer.again if one.offer else ""))
+    return found
 
 
 def _member(

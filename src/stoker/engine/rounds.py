@@ -118,6 +118,8 @@ class _Round:
 def _settle_idle(so_far: _Round, seen: Mapping[str, Sighting]) -> None:
     """Nodes of clusters whose runs have ended wait for the next run, and are released when their time is up."""
     decisions, after, now = so_far.decisions, so_far.after, so_far.now
+    if not any(run.pool for run in after.values()):
+        return
     for run_id, sighting in seen.items():
         run = clusters.observed(after[run_id], sighting, so_far.pools, now)
         if run is not after[run_id]:

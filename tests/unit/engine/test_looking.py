@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from stoker.engine.decision import StartNode
-from stoker.engine.lifecycle import advance
+from stoker.engine.lifecycle import advance, begin
 from stoker.engine.looking import Heard, Requests, goes_on, gone_keys, heard_out, outlives_s, sighting, vanished
 from stoker.engine.nodes.leftovers import needed, release_unneeded
 from stoker.errors import NoCapacity, StoreDenied
@@ -146,3 +146,15 @@ def test_a_machine_that_the_next_attempt_may_take_over_is_needed(run: Run, now: 
     waiting = replace(run, state=RunState.QUEUED, attempts=(run.attempts[0], newest))
     off = replace(seen(run, 2, NodeState.GONE), resumable=True)
     assert needed([waiting], {"cloud": [off]}) == {off.key}
+
+
+def test_an_idle_node_that_was_taken_is_seen_although_its_provider_still_shows_the_old_key(
+    make_run: Make, now: datetime
+) -> None:
+    offer = Offer("cloud", "small", "here", Decimal(1), again="machine-1", waits="idle-1")
+    run = begin(make_run(), now, [offer]).run
+    key, shown = run.attempts[-1].key, [NodeSight("idle-1", NodeState.UP)]
+    report = Report(1, 0, Phase.RUNNING, now, 1)
+    found = sighting(run, shown, set(), {key: Heard(report=report)}, Requests(), Features())
+    assert found.node == NodeSight(key, NodeState.UP, machine="machine-1")
+    assert sighting(run, shown, set(), {}, Requests(), Features()).node is None, "it may not have got its orders"

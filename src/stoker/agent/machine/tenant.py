@@ -35,7 +35,7 @@ LOOK_EVERY_S = 15.0
 LOOKS_PER_LEASE = 8
 CHILD_EVERY_S = 0.25
 FIRST_EVERY_S = 1.0  # how often a machine that has just started looks for orders
-VACANT_EVERY_S = 2.0  # how often a machine without an agent looks for orders
+VACANT_EVERY_S = 0.5  # how often a machine without an agent looks for orders
 IDLE_S = 600.0  # how long a machine without a run waits for its server
 RESTART_S = 300.0  # for a machine to restart, which may not happen after all
 
@@ -77,6 +77,11 @@ class Tenancy:
     def options(self) -> dict[str, str]:
         """The arguments of the agent."""
         return {"--store": self.store, "--orders": self.orders, **self.arguments}
+
+    @property
+    def run(self) -> str:
+        """The id of its run."""
+        return layout.node_with(self.orders)[0]
 
     @property
     def number(self) -> int:
@@ -217,11 +222,19 @@ class Tenant:
         while (left_s := until - time.monotonic()) > 0:
             if self._is_vacant() and time.monotonic() >= self._look_at:
                 self._look_at = time.monotonic() + VACANT_EVERY_S
-                newest = self._first.newest(self._store)
-                if newest.number > self._now.number:
+                if newest := self._next():
                     return self._move_in(newest)
             time.sleep(min(left_s, CHILD_EVERY_S))
         return None
+
+    def _next(self) -> Tenancy | None:
+        """What this machine was told since. For the next run of its cluster, that is where its last run was told; for
+        the next attempt of the same run, where it was first told."""
+        told = self._now.newest(self._store)
+        if told.run != self._now.run:
+            return told
+        newest = self._first.newest(self._store) if self._first.run == self._now.run else told
+        return newest if newest.number > self._now.number and newest.run == self._now.run else None
 
     def _is_vacant(self) -> bool:
         """No agent is running, nor about to be restarted."""

@@ -38,6 +38,7 @@ FEATURES = Features(
     lease_s=432_000.0,
     reachable=True,
     restores=True,
+    warm=True,
 )
 
 log = logging.getLogger(__name__)
@@ -230,7 +231,8 @@ class AzureProvider:
         self._watch.expect(request.key, None)
         try:
             if marks.key != request.key:
-                self._cloud.mark(place, {naming.KEY: request.key, **self._lease_tag(request.lease_s)})
+                kept = {name: tag for name, tag in self._tags(request).items() if name != naming.MACHINE}
+                self._cloud.mark(place, {**kept, **self._lease_tag(request.lease_s)})
             self._watch.expect(request.key, self._cloud.switch_on(place))
         except ProviderFailed:
             self._watch.forget(request.key)

@@ -22,6 +22,7 @@ from stoker.errors import (
     Corrupt,
     Malformed,
     Missing,
+    NoCapacity,
     ProviderFailed,
     ProviderUnavailable,
     StokerError,
@@ -30,7 +31,7 @@ from stoker.errors import (
     Unanswered,
 )
 from stoker.model import untrusted, wire
-from stoker.model.node.node import NodeRequest
+from stoker.model.node.node import NodeRequest, Offer
 from stoker.model.node.orders import Orders, Wish, Wishes
 from stoker.model.run.money import UNLIMITED, Fuse
 from stoker.model.run.run import Attempt, AttemptState, Event, Member, Run
@@ -239,11 +240,27 @@ class Performer:
                 pool=run.pool,
             )
             if attempt.offer and attempt.offer.again:
-                await call(self._accesses.hand_over, run, attempt.offer.again, request)
+                await call(self._hand_over, run, attempt.offer, request)
         except (StoreFailed, Unanswered) as error:
             self.unasked[attempt.key] = error
             raise
         return request
+
+    def _hand_over(self, run: Run, offer: Offer, request: NodeRequest) -> None:
+        """An idle node of a cluster looks where its last run was told its orders. Where it was first told them it looks
+        only after a restart, and that run may have been removed."""
+        if not offer.waits:
+            self._accesses.hand_over(run, offer.again, request)
+            return
+        try:
+            self._accesses.hand_over(run, offer.waits, request)
+        except StoreFailed as error:
+            if isinstance(error, StoreUnavailable):
+                raise
+            raise NoCapacity(f"the idle node {offer.waits} cannot be told its orders: {error.message}") from error
+        if offer.again != offer.waits:
+            with suppress(StokerError):
+                self._accesses.hand_over(run, offer.again, request)
 
     async def _bring_start(self, run: Run, attempt: Member) -> None:
         """Before a machine is asked for: copying costs time, and nothing else."""

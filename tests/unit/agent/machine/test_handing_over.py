@@ -129,3 +129,23 @@ def test_a_machine_that_cannot_decrypt_says_what_is_missing_and_removes_itself(
     started, release = lives(store, monkeypatch)
     assert (started, release.asked) == ([], 1)
     assert "libssl3" in capsys.readouterr().err
+
+
+def test_an_idle_machine_starts_the_next_run_of_its_cluster_and_then_the_one_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each run is told where the one before it was told: the first of them may have been removed meanwhile."""
+    store = MemoryStore()
+    seals = {"r": SEAL, "s": "cd" * 32, "t": "ef" * 32}
+
+    def told(now: str, then: str) -> None:
+        words = {"orders": layout.orders(then, 1), "variables": {"STOKER_SEAL": seals[then]}}
+        store.put(layout.again(now, 1), seal(seals[now], json.dumps(words), layout.again(now, 1)))
+
+    def between(count: int) -> None:
+        if count < 3:
+            told(*[("r", "s"), ("s", "t")][count - 1])
+
+    told("r", "r")
+    started, _ = lives(store, monkeypatch, between)
+    assert started == [layout.orders("r", 1), layout.orders("s", 1), layout.orders("t", 1)]

@@ -1,0 +1,74 @@
+"""A cluster of VMs of the twin: from zero, warm for the next run, back to zero, and the owner pays for idle time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from azuretwin import Cloud, azure_user
+from shell import Shell
+
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
+    with azure_user(tmp_path_factory.mktemp("cluster")) as (shell, cloud):
+        yield shell, cloud
+
+
+def submit(shell: Shell, name: str, **more: Any) -> None:
+    shell.write("train.py", "import os, socket\nprint('trained on', socket.gethostname(), flush=True)\n")
+    shell.job("python3 train.py", **{"on": "dev", **more})
+    shell.stoker("run", "--detach", "--name", name)
+
+
+def ends(shell: Shell, name: str) -> dict[str, Any]:
+    facts = shell.wait_for(lambda: _ended(shell, name), f"{name}'s end", 200)
+    assert facts["state"] == "succeeded", (facts["reason"], facts["attempts"])
+    return dict(facts)
+
+
+def _ended(shell: Shell, name: str) -> dict[str, Any] | None:
+    facts = shell.facts(name)
+    return facts if facts["ended_at"] else None
+
+
+def cluster(shell: Shell) -> dict[str, Any]:
+    return dict(json.loads(shell.stoker("cluster", "show", "dev", "--json").stdout)["cluster"])
+
+
+def test_the_second_run_takes_the_warm_machine_and_idle_time_ends_with_none(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    words = ("--provider", "azure", "--min", "0", "--max", "2", "--idle", "1h", "--spot")
+    shell.stoker("cluster", "create", "dev", *words)
+    assert cloud.empty(), "a cluster costs nothing until its first run"
+    shell.job("true", on="dev", nodes=4)
+    refused = shell.stoker("run", "--detach", code=2).stderr
+    assert "needs 4 nodes, cluster `dev` has at most 2" in refused
+
+    submit(shell, "first")
+    first = ends(shell, "first")
+    shell.wait_for(lambda: cluster(shell)["idle_nodes"] == 1, "the node to wait")
+    machines = [one["vm"] for one in cloud.machines()]
+    assert len(machines) == 1
+    submit(shell, "second")
+    second = ends(shell, "second")
+    assert second["attempts"][0]["offer"]["again"] == first["attempts"][0]["key"]
+    assert [one["vm"] for one in cloud.machines()] == machines, "no second VM"
+    shell.wait_for(lambda: cluster(shell)["idle_nodes"] == 1, "the node to wait again")
+    left = json.loads(shell.stoker("cleanup", "--json").stdout)["left"]
+    assert left == [] and cloud.machines(), "a node that waits is no leftover"
+
+    shell.stoker("cluster", "resize", "dev", "--idle", "1s")
+    shell.wait_for(cloud.empty, "no machine to be left", 120)
+    assert json.loads(shell.stoker("cleanup", "--json").stdout)["left"] == []
+    shell.wait_for(lambda: shell.facts("second")["idle"][0]["until"], "the end of the idle time")
+    state = cluster(shell)
+    assert Decimal(state["idle_usd"]) > 0 and state["idle_hours"] > 0 and state["idle_nodes"] == 0
+    runs = [json.loads(shell.stoker("receipt", name, "--json").stdout)["receipt"] for name in ("first", "second")]
+    assert [one["left"] for one in runs] == [[], []]
+    shell.stoker("cluster", "rm", "dev", "--yes")
