@@ -45,7 +45,7 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
     some: list[subprocess.Popen[str]] = []
     yield some
     for one in some:
-        one.kill()
+        os.killpg(one.pid, signal.SIGKILL)  # with what it has started
         one.wait()
 
 
@@ -54,7 +54,7 @@ def begin(
 ) -> subprocess.Popen[str]:
     """A process that has printed its first line."""
     hooked = {**os.environ, "PYTHONPATH": str(HOOK)} if env is None else env
-    process = subprocess.Popen(words, env=hooked, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(words, env=hooked, stdout=subprocess.PIPE, text=True, start_new_session=True)
     started.append(process)
     assert process.stdout
     assert process.stdout.readline() == "on\n"
