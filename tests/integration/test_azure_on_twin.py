@@ -79,6 +79,9 @@ def test_a_cancelled_run_leaves_nothing(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     begin(shell, "cancelled")
     reaches(shell, "cancelled", 2)
+    (used,) = json.loads(shell.stoker("cleanup", "--json").stdout)["used"]
+    assert (used["run_name"], used["kept_until"]) == ("cancelled", None)
+    assert float(used["usd_per_hour"]) > 0 and float(used["spent_usd"]) > 0, "what is at work is shown with its cost"
     shell.stoker("cancel", "cancelled")
     shell.wait_for(lambda: shell.facts("cancelled")["state"] == "cancelled", "the end")
     shell.wait_for(lambda: cloud.ask("status")["resources"] == 0, "nothing to be left")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -97,6 +98,9 @@ def test_the_machine_of_a_failed_run_is_kept_looked_into_and_released(user: tupl
     assert "resources left" not in failed.stderr, "what stays on purpose is not what was left behind"
     assert shell.stoker("exec", "nan", "--", "cat", "clue").stdout == "x is nan"
     assert len(cloud.running()) == 1
+    (kept,) = json.loads(shell.stoker("cleanup", "--json").stdout)["used"]
+    assert (kept["run_name"], bool(kept["kept_until"])) == ("nan", True)
+    assert float(kept["usd_per_hour"]) > 0 and float(kept["spent_usd"]) > 0, "it costs, and is shown with that"
     shell.stoker("release", "nan")
     shell.wait_for(cloud.empty, "nothing to be left")
     assert shell.facts("nan")["kept_until"] is None
