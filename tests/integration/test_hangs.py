@@ -127,7 +127,7 @@ def test_a_process_that_has_not_asked_for_the_signal_never_gets_it(words: tuple[
     one = taken(process, Path("/nowhere"))
     assert one.stacks == ()
     assert "no Python stack was available" in one.note
-    assert f"(process {process.pid}) is sleeping in " in one.note
+    assert f"(process {process.pid}) is " in one.note
     assert process.poll() is None
 
 
