@@ -54,6 +54,8 @@ class SshProvider:
         """Of all hosts together: which of them takes a node is decided at its start. A host is asked for its size only
         where a job asks for one."""
         known = self._hosts(need.pool)
+        if not known and need.pool is None:  # clusters have hosts of their own: how many is not known here
+            return [Offer("ssh", "host", "no host", Decimal(0), unready="no hosts are known")]
         if not known or need.size or need.region or need.gpu or need.spot:
             return []
         wanted = {name: getattr(need, name) for name in _SIZES if getattr(need, name)}
