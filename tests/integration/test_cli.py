@@ -315,6 +315,9 @@ def test_a_run_that_waits_says_why(desk: Shell) -> None:
     assert process.stderr is not None
     said = iter(process.stderr.readline, "")
     assert next(line for line in said if "waiting" in line) == "waiting: 4 of 4 slots are busy, 0 ahead\n"
+    queue = desk.stoker("queue")
+    assert "a node: 0 of 4 are free" in queue.stdout and "unknown" in queue.stdout
+    assert "no `time_limit` is set" in queue.stderr
     desk.stoker("cancel", *names)
     assert process.wait(PATIENCE_S) == 0
     process.communicate()

@@ -25,6 +25,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Watch": {
         "ps": "List runs: active ones first.",
+        "queue": "Show what waiting runs wait for, and when each will likely start.",
         "show": "Show everything about a run.",
         "logs": "Show the output of a run.",
         "metrics": "List the metrics of a run, or try a pattern on its log.",
@@ -69,6 +70,7 @@ HOMES = {
     "data": "stoker.cli.commands.data.group.command",
     "certify": "stoker.cli.commands.start.certify.command",
     "ps": "stoker.cli.commands.watch.ps.command",
+    "queue": "stoker.cli.commands.watch.queue.command",
     "show": "stoker.cli.commands.watch.show.command",
     "logs": "stoker.cli.commands.watch.logs.command",
     "metrics": "stoker.cli.commands.watch.metrics.command",

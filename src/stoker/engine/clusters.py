@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -32,22 +32,9 @@ class ClusterFacts:
 NO_CLUSTERS = ClusterFacts()
 
 
-def admitted(waiting: Sequence[Run], free: Mapping[str, int]) -> list[Run]:
-    """The waiting runs that may start now, in starting order: first come, first served in each cluster. `free` is how
-    many nodes each cluster has for them; runs of no cluster pass. One that does not fit holds back those after it, so
-    that narrow runs do not starve wide ones."""
-    left, full, order = dict(free), set[str](), list[Run]()
-    for run in waiting:
-        name = run.cluster
-        if name in full:
-            continue
-        if name and run.job.nodes > left.get(name, 0):
-            full.add(name)
-            continue
-        if name:
-            left[name] -= run.job.nodes
-        order.append(run)
-    return order
+def rooms(facts: ClusterFacts) -> dict[str, int]:
+    """By cluster: how many nodes its runs may have at once."""
+    return {name: 0 if one.paused else one.max_nodes for name, one in facts.known.items()}
 
 
 def free(runs: Collection[Run], facts: ClusterFacts) -> dict[str, int]:
@@ -63,12 +50,6 @@ def busy(runs: Collection[Run]) -> Counter[str]:
         if run.cluster and run.state in _UNDER_WAY:
             found[run.cluster] += run.job.nodes
     return found
-
-
-def may_fit(run: Run, facts: ClusterFacts) -> bool:
-    """False for a run that is wider than its cluster, as after a resize: it holds back nobody."""
-    cluster = facts.known.get(run.cluster)
-    return not run.cluster or (cluster is not None and run.job.nodes <= cluster.max_nodes)
 
 
 def why_waiting(run: Run, ahead: int, runs: Collection[Run], facts: ClusterFacts) -> tuple[str, str]:

@@ -19,7 +19,8 @@ from stoker.engine.nodes.resuming import may_resume
 from stoker.engine.offers.deadline import words
 from stoker.engine.offers.market import Market, choose
 from stoker.engine.offers.moving import let_go, wanted
-from stoker.engine.offers.placement import place, queue
+from stoker.engine.offers.placement import placed
+from stoker.engine.queue.facts import NOTHING_KNOWN, QueueFacts, paused
 from stoker.engine.sighting import Sighting
 from stoker.model.node.node import NodeState, Offer
 from stoker.model.node.orders import Wish
@@ -41,12 +42,13 @@ def decide(
     limits: LimitFacts = NONE,
     said: Mapping[str, Report] | None = None,
     pools: ClusterFacts = NO_CLUSTERS,
+    facts: QueueFacts = NOTHING_KNOWN,
 ) -> list[Decision]:
     """A decision for every run with an observation or that starts. `seen` is by run id and may omit untouched runs: a
     thousand waiting runs cost next to nothing. `slots` is by provider. `market` has the offers of providers with
     several; runs of other providers start without one. `limits` are those of administrators. `said`
     is what the nodes of runs that nothing was seen of have said, by run id: it can end those that are cancelled.
-    `pools` are the clusters."""
+    `pools` are the clusters, and `facts` what the queue knows of runs that are over."""
     market = market or {}
     before = {run.id: run for run in runs}
     after = before | {run_id: meter.metered(before[run_id], sighting, now) for run_id, sighting in seen.items()}
@@ -62,9 +64,11 @@ def decide(
     held |= {run.id for run in runs if run.attempts and run.id not in seen}  # its possible leftovers were not observed
     state = _Round(decisions, after, pools, now)
     _settle_idle(state, seen)
-    waiting = [run for run in queue(after.values()) if clusters.may_fit(run, pools)]
-    waiting = clusters.admitted(waiting, clusters.free(after.values(), pools))
-    for run in place(after.values(), slots, now, held=held, waiting=waiting):
+    turn = placed(after.values(), slots, clusters.rooms(pools), now, held=held, facts=facts)
+    for run, other in turn.pauses:
+        decisions[run.id] = _joined(decisions.get(run.id, Decision(run)), paused(run, other, now))
+        after[run.id] = decisions[run.id].run
+    for run in turn.starts:
         wide = gang.wide(run, market)
         offers = paying.payable(run, wide, allowed.get(run.id), now)
         if offers is None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from stoker.model.run.run import Run
 from stoker.providers import Provider, Setup, carrying, load
 from stoker.server.code.arrivals import Arrivals
 from stoker.server.code.shelf import Shelves
@@ -25,6 +26,7 @@ from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.limits import LimitBook
 from stoker.server.rounds.outside import Clock
 from stoker.server.rounds.performer import Performer
+from stoker.server.rounds.queuebook import QueueBook
 from stoker.server.rounds.reconciler import Reconciler
 from stoker.server.settings import ServerSettings
 from stoker.server.stores.accesses import Accesses
@@ -82,9 +84,14 @@ def assemble(settings: ServerSettings, token: str, database: Database, notices: 
     heritage = Heritage(stores, clock, settings.home.root)
     performer = Performer(providers, stores, accesses, leases, ledger, vault, clock, visits, heritage.bring)
     limits = LimitBook(database)
-    ledger.closed = limits.closed
-    clusters = ClusterBook(database, providers)
-    reconciler = Reconciler(ledger, stores, providers, performer, clock, limits, clusters)
+    clusters, book = ClusterBook(database, providers), QueueBook(database)
+
+    def closed(run: Run) -> None:
+        limits.closed(run)
+        book.closed(run)
+
+    ledger.closed = closed
+    reconciler = Reconciler(ledger, stores, providers, performer, clock, limits, clusters, book)
     visits.told = reconciler.wake
     arrivals = Arrivals()
     shelves = Shelves(stores, arrivals)

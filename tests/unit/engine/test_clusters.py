@@ -15,6 +15,7 @@ from stoker.engine.lifecycle import begin
 from stoker.engine.money.meter import cost, spent
 from stoker.engine.nodes.leftovers import needed
 from stoker.engine.offers.market import needs
+from stoker.engine.offers.placement import placed
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
 from stoker.model.cluster import Cluster
@@ -62,16 +63,33 @@ def idle(make_run: Make, now: datetime, number: int = 1) -> Run:
     return over(started(submitted(make_run, number), now), now, facts()).run
 
 
-def test_runs_of_a_cluster_start_first_come_first_served_as_far_as_its_nodes_go(make_run: Make) -> None:
+def starts(runs: list[Run], rooms: dict[str, int], now: datetime) -> list[Run]:
+    return list(placed(runs, {"cloud": None}, rooms, now).starts)
+
+
+def test_runs_of_a_cluster_start_in_their_order_as_far_as_its_nodes_go(make_run: Make, now: datetime) -> None:
     runs = [submitted(make_run, number) for number in (1, 2, 3)]
-    assert clusters.admitted(runs, {"dev": 2}) == runs[:2]
+    assert starts(runs, {"dev": 2}, now) == runs[:2]
 
 
-def test_a_wide_run_holds_back_the_narrow_ones_after_it_and_no_other_cluster(make_run: Make) -> None:
-    wide, narrow = submitted(make_run, 1, nodes=2), submitted(make_run, 2)
+def test_a_wide_run_holds_back_the_narrow_ones_after_it_and_no_other_cluster(make_run: Make, now: datetime) -> None:
+    busy, wide, narrow = (submitted(make_run, number, nodes) for number, nodes in ((5, 1), (1, 2), (2, 1)))
     elsewhere = submitted(make_run, 3, pool=replace(DEV, name="prod").pool)
     of_none = submitted(make_run, 4, pool=None)
-    assert clusters.admitted([wide, narrow, elsewhere, of_none], {"dev": 1, "prod": 1}) == [elsewhere, of_none]
+    runs = [started(busy, now), wide, narrow, elsewhere, of_none]
+    assert starts(runs, {"dev": 2, "prod": 1}, now) == [elsewhere, of_none]
+    assert starts(runs, {"dev": 0, "prod": 1}, now) == [elsewhere, of_none], "a paused cluster starts nothing"
+
+
+def test_a_run_wider_than_its_cluster_holds_back_nobody(make_run: Make, now: datetime) -> None:
+    wide, narrow = submitted(make_run, 1, nodes=3), submitted(make_run, 2)
+    assert starts([wide, narrow], {"dev": 2}, now) == [narrow]
+
+
+def test_people_take_turns_in_a_cluster(make_run: Make, now: datetime) -> None:
+    mine = [replace(submitted(make_run, number), person="ada") for number in (1, 2)]
+    other = replace(submitted(make_run, 3), person="bob")
+    assert starts([*mine, other], {"dev": 2}, now) == [mine[0], other]
 
 
 def test_the_maximum_bounds_the_nodes_that_are_used_at_once(make_run: Make, now: datetime) -> None:

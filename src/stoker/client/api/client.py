@@ -23,6 +23,7 @@ from stoker.model.job.job import THIS_COMPUTER, Job
 from stoker.model.node.orders import Terminal
 from stoker.model.run.money import Costs
 from stoker.model.run.pruning import PruneRule
+from stoker.model.run.queue import Turn
 from stoker.model.run.run import Run, RunState
 from stoker.model.snapshot import Snapshot
 from stoker.model.workspace.store import is_twin, twin_of
@@ -187,6 +188,10 @@ class Client:
         from stoker.client.api.leftovers import remove  # not needed to submit or follow
 
         return remove(self.connection, [self.run(name).name for name in names])
+
+    def queue(self) -> list[Turn]:
+        """The waiting runs, place by place in starting order."""
+        return [wire.from_plain(Turn, row) for row in self.connection.get("/v1/queue", {})["turns"]]
 
     def sizes(self, *names: str) -> Sizes:
         """The size of runs in their stores and on the server's computer."""

@@ -193,6 +193,8 @@ def _ended(attempt: Attempt, taken: Taken | None, clock: Clock) -> Iterator[_Lin
 
 
 def _how_taken(attempt: Attempt, taken: Taken) -> str:
+    if attempt.yielded:
+        return f"it was paused to make room for {attempt.yielded}, which has a higher priority"
     if taken.how == AttemptState.MOVED:
         return "Stoker moved it to another node" + (f": {attempt.moving}" if attempt.moving else "")
     if taken.how == AttemptState.LOST:

@@ -22,7 +22,7 @@ def machine(sight: NodeSight) -> str:
 def may_resume(run: Run, sight: NodeSight) -> bool:
     """The next attempt of this waiting run can take over a machine of its last one."""
     attempt = run.attempt
-    if run.state is not RunState.QUEUED or run.wish is not Wish.GO_ON or attempt is None:
+    if run.state is not RunState.QUEUED or run.wish is not Wish.GO_ON or attempt is None or attempt.yielded:
         return False
     member = next((one for one in attempt.members if one.key == sight.key), None)
     if member is None or member.spare:

@@ -78,6 +78,7 @@ class Attempt(Member):
     """One try at a run. What a member has is that of its first node; its state and how it ended are of the whole."""
 
     moving: str = ""  # why its notice is our own doing, in words; empty: it is not
+    yielded: str = ""  # the name of the run that it makes room for; empty: it does not
     first: Mark | None = None  # of its progress, where the run has a deadline
     last: Mark | None = None
     saved: bool = False  # it has committed a checkpoint of its own

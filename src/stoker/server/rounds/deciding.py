@@ -12,6 +12,7 @@ from stoker.engine.decision import Decision
 from stoker.engine.lifecycle import give_up
 from stoker.engine.money.limits import LimitFacts
 from stoker.engine.offers.market import Market
+from stoker.engine.queue.facts import NOTHING_KNOWN, QueueFacts
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
@@ -37,9 +38,11 @@ class Scene:
     limits: LimitFacts
     said: Mapping[str, Report] = field(default_factory=dict)  # by id of runs that are cancelled
     clusters: ClusterFacts = NO_CLUSTERS
+    facts: QueueFacts = NOTHING_KNOWN
 
     def decide(self, runs: Collection[Run], seen: Seen) -> list[Decision]:
-        return decide(runs, seen, self.slots, self.now, self.market, self.limits, self.said, self.clusters)
+        beside = (self.market, self.limits, self.said, self.clusters, self.facts)
+        return decide(runs, seen, self.slots, self.now, *beside)
 
 
 @dataclass(frozen=True, slots=True)

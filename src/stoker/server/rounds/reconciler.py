@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from itertools import takewhile
 
 from stoker.engine import clusters, looking, showing
@@ -15,12 +16,15 @@ from stoker.engine.decision import Action, Decision, StopNode
 from stoker.engine.looking import Requests
 from stoker.engine.nodes import alone, leftovers
 from stoker.engine.offers.placement import queue, why_waiting
+from stoker.engine.queue.facts import NOTHING_KNOWN, QueueFacts
+from stoker.engine.queue.turns import turns
 from stoker.engine.rounds import untouched
 from stoker.engine.showing import Beside
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
 from stoker.model.node.node import Need, NodeSight
 from stoker.model.node.orders import Wish
+from stoker.model.run.queue import Turn
 from stoker.model.run.report import Report
 from stoker.model.run.run import Run, RunState
 from stoker.providers import Provider
@@ -33,6 +37,7 @@ from stoker.server.rounds.lookout import Lookout, Sights
 from stoker.server.rounds.offers import Offers
 from stoker.server.rounds.outside import Clock
 from stoker.server.rounds.performer import Performer
+from stoker.server.rounds.queuebook import QueueBook
 from stoker.server.rounds.reports import Reports
 from stoker.server.stores.stores import StoreDirectory
 from stoker.stores.pacing import pacing
@@ -53,13 +58,16 @@ class Reconciler:
         clock: Clock,
         limits: LimitBook,
         pools: ClusterBook,
+        book: QueueBook | None = None,
     ) -> None:
+        """`book` is what the queue knows of runs that are over; None: it decides without."""
         self._ledger = ledger
         self._stores = stores
         self._providers = providers
         self._performer = performer
         self._clock = clock
         self._limits = limits
+        self._book = book
         limits.wake = self.wake
         self._clusters = pools
         pools.wake = self.wake
@@ -184,13 +192,25 @@ class Reconciler:
         now = self._clock.now()
         limits = self._limits.current(now)
         pools = self._clusters.facts(self._ledger.open, limits, now)
-        scene = Scene(self._slots(), now, market, limits, self._last_words(runs.values()), pools)
+        said, facts = self._last_words(runs.values()), self._queue_facts(now)
+        scene = Scene(self._slots(), now, market, limits, said, pools, facts)
         decisions = self._deciding.decide(runs, seen, scene)
         for run_id in seen:
             if (attempt := runs[run_id].attempt) and run_id not in self._deciding.trouble:
                 for member in attempt.members:
                     self._reports.accept(member.key)
         return await self._save(runs, decisions)
+
+    def _queue_facts(self, now: datetime) -> QueueFacts:
+        """Only looked up where somebody waits."""
+        waits = any(run.state is RunState.QUEUED for run in self._ledger.open)
+        return self._book.current(now) if self._book and waits else NOTHING_KNOWN
+
+    def queue(self) -> list[Turn]:
+        """Every waiting run, in starting order, with what it waits for."""
+        now = self._clock.now()
+        pools = clusters.rooms(ClusterFacts({one.name: one for one in self._clusters.all}))
+        return turns(self._ledger.open, {**self._slots(), **pools}, now, self._queue_facts(now))
 
     def _last_words(self, runs: Collection[Run]) -> dict[str, Report]:
         """What the nodes of runs that are cancelled have said: enough to end them where their provider is not seen."""

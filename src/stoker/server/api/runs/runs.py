@@ -19,6 +19,7 @@ from stoker.model.job.job import Job
 from stoker.model.job.submission import Submission
 from stoker.model.node.node import Offer, Pool
 from stoker.model.node.orders import DataOrder, Wish
+from stoker.model.run.queue import Turn
 from stoker.model.run.run import Event, Run, RunState, Start
 from stoker.server.admission import admit, check_terminal, no_effect, to_store
 from stoker.server.api.http.reading import body
@@ -147,6 +148,12 @@ async def page(
     live = {run.id: await service.reconciler.live(run) for run in service.ledger.open if run.id in shown}
     rows = [replace(live[run["id"]], packages={}) if run["id"] in live else run for run in runs]
     return answer({"runs": rows, "next": runs[-1]["id"] if len(runs) == limit else None})
+
+
+@router.get("/queue", responses=gives({"turns": tuple[Turn, ...]}))
+async def waiting(request: Request) -> Response:
+    """The waiting runs, place by place in starting order: what each waits for, and when it will likely start."""
+    return answer({"turns": service_of(request).reconciler.queue()})
 
 
 @router.get("/runs/{name}", responses=gives(Run, 404))

@@ -27,6 +27,7 @@ from stoker.server.rounds.leases import Leases
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.limits import LimitBook
 from stoker.server.rounds.performer import Performer
+from stoker.server.rounds.queuebook import QueueBook
 from stoker.server.rounds.reconciler import Reconciler
 from stoker.server.stores.accesses import Accesses
 from stoker.server.stores.keychain import Keychain, Vault
@@ -158,8 +159,8 @@ class RealServer:
         performer = Performer(providers, stores, accesses, leases, ledger, vault, self._clock, Visits())
         limits = LimitBook(self.database)
         ledger.closed = limits.closed
-        clusters = ClusterBook(self.database, providers)
-        return ledger, Reconciler(ledger, stores, providers, performer, self._clock, limits, clusters)
+        clusters, book = ClusterBook(self.database, providers), QueueBook(self.database)
+        return ledger, Reconciler(ledger, stores, providers, performer, self._clock, limits, clusters, book)
 
     async def _main(self, ledger: Ledger, reconciler: Reconciler) -> None:
         await ledger.load()
