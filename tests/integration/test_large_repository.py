@@ -9,7 +9,7 @@ import pytest
 from shell import Shell
 
 FILES = 5_000
-MOST_CPU_S = 0.5  # on idle cores it takes about half of it; other load increases CPU time, too
+MOST_CPU_S = 0.8  # on idle cores it takes about a third of it; other load increases CPU time, too
 
 
 @pytest.mark.heavy
