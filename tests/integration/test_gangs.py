@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import time
@@ -173,6 +174,47 @@ def test_the_first_node_and_all_nodes_at_once_can_be_lost(shell: Shell) -> None:
     facts = shell.ended("job-1")
     assert facts["state"] == "succeeded", (facts["reason"], facts["attempts"])
     assert [one["state"] for one in facts["attempts"]] == ["lost", "lost", "ended"]
+
+
+OFTEN = (
+    TOGETHER
+    + """
+    steps, kept = int(sys.argv[1]), Path("checkpoints/state.txt")
+    start, value = map(int, kept.read_text().split()[:2]) if kept.exists() else (0, 1)
+    starts = total(start)
+    print("starts at", start, "of", starts, flush=True)
+    assert starts == world * start, f"the ranks do not start from one step: {starts}"
+    for step in range(start, steps):
+        value = (value * 31 + total(rank + step)) % 1_000_003
+        part = kept.with_suffix(".part"); part.write_text(f"{step + 1} {value} {rank}"); part.replace(kept)
+        time.sleep(0.1)
+    Path("outputs").mkdir(exist_ok=True)
+    Path(f"outputs/rank-{rank}.txt").write_text(str(value))
+"""
+)
+
+
+@pytest.mark.heavy
+def test_nodes_that_save_ten_times_a_second_resume_from_one_step_whenever_they_are_killed(shell: Shell) -> None:
+    shell.write("train.py", OFTEN)
+    shell.job("python train.py 200", nodes=2)
+    shell.stoker("run", "--detach")
+    sets = shell.home / "store" / "runs"
+    for number in (1, 2):
+        made = f"*/checkpoints/**/sets/{number:04}-*.json"  # of this attempt
+        shell.wait_for(lambda: len(list(sets.glob(made))) >= 3, f"checkpoints of attempt {number}")  # noqa: B023
+        time.sleep(random.uniform(0, 1.5))
+        attempt = shell.facts("job-1")["attempts"][-1]
+        os.kill(agent_of(shell, random.choice([attempt, *attempt["peers"]])["key"]), signal.SIGKILL)
+    facts = shell.ended("job-1")
+    assert facts["state"] == "succeeded", (facts["reason"], facts["attempts"])
+    assert [one["state"] for one in facts["attempts"]] == ["lost", "lost", "ended"]
+    starts = re.findall(r"starts at (\d+)", shell.stoker("logs", "job-1").stdout)
+    assert int(starts[-1]) >= 32, "it resumed"
+    value = 1
+    for step in range(200):
+        value = (value * 31 + 2 * step + 1) % 1_000_003
+    assert outputs(shell, "job-1")["rank-1.txt"] == str(value)
 
 
 def test_an_evicted_gang_saves_and_resumes(shell: Shell) -> None:

@@ -15,6 +15,7 @@ Position = tuple[int, int]  # attempt and number within it: later ones are great
 SPAN = 1_000_000  # sets that each machine of an attempt numbers for itself: two of them never make the same
 
 _NO_SEAL = b'"seal":""}'  # it is the last of the fields
+_NO_SAVES = b'"saves":{},' + _NO_SEAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class CheckpointSet:
     step: float | None = None  # the last step reported before it
     metrics: Mapping[str, float] = field(default_factory=dict)  # the last values reported before it
     changed_ns: Mapping[str, int] = field(default_factory=dict)  # by path: scripts look for the newest file
+    saves: Mapping[str, int] = field(default_factory=dict)  # by path: its how many-th version; only of a gang's nodes
     seal: str = ""  # the hash of everything else
 
     @property
@@ -45,12 +47,18 @@ class CheckpointSet:
 
     def seal_and_dump(self) -> tuple[CheckpointSet, bytes]:
         """Sealed, and as it is stored. A set of thousands of files takes long to put into words: that is done once."""
-        words = dump(replace(self, seal=""))
+        words = self._words()
         sealed = replace(self, seal=hashlib.sha256(words).hexdigest())
         return sealed, words.removesuffix(_NO_SEAL) + _NO_SEAL.replace(b'""', f'"{sealed.seal}"'.encode())
 
     def _hash(self) -> str:
-        return hashlib.sha256(dump(replace(self, seal=""))).hexdigest()
+        return hashlib.sha256(self._words()).hexdigest()
+
+    def _words(self) -> bytes:
+        """Without a seal. The field that most sets do not need is left out: sets that are older than it have no other
+        seal."""
+        words = dump(replace(self, seal=""))
+        return words if self.saves else words.removesuffix(_NO_SAVES) + _NO_SEAL
 
 
 @dataclass(frozen=True, slots=True)

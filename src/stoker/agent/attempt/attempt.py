@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stoker.agent.attempt.crew import Crew
@@ -102,7 +103,8 @@ class AttemptRunner:
             crew.listener.finish()
 
     def _meeting(self) -> Meet:
-        from stoker.agent.gang.channel import Channel  # here, because most runs have one node
+        from stoker.agent.checkpoints.restoring import saved_sets  # here, because most runs have one node
+        from stoker.agent.gang.channel import Channel
         from stoker.agent.gang.meeting import Meet
 
         crew = self._crew
@@ -112,6 +114,7 @@ class AttemptRunner:
             stopping=crew.stopping,
             tell=crew.tell,
             resumed=lambda: crew.checkpoints.last,
+            saved=partial(saved_sets, crew.store),
             restore=self.unpack.again,
         )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from stoker.agent.attempt.effort import EffortMeter
 from stoker.agent.checkpoints.commits import Checkpoints
-from stoker.agent.checkpoints.restoring import put_back
+from stoker.agent.checkpoints.restoring import Wanted, put_back
 from stoker.agent.checkpoints.resuming import carry_over
 from stoker.agent.machine.machine import NodeFolder, remove_tree
 from stoker.agent.notice.stopping import Stopping
@@ -67,13 +67,13 @@ class Unpack:
             unpack(self.store, snapshot, self.folder.work)
         return frozenset(entry.path for entry in snapshot.entries)
 
-    def again(self, orders: Orders, label: float | None) -> str:
-        """Restores a checkpoint without a later label than this, in place of the one that was restored; None: none at
-        all. Returns what the script is told to resume from."""
-        found = self._restore(orders, -math.inf if label is None else label)
+    def again(self, orders: Orders, wanted: Wanted | None) -> str:
+        """Restores this checkpoint, or one without a later label than this, in place of the one that was restored;
+        None: none at all. Returns what the script is told to resume from."""
+        found = self._restore(orders, -math.inf if wanted is None else wanted)
         return self._newest(found, orders) if found and orders.job.resume else ""
 
-    def _restore(self, orders: Orders, until: float = math.inf) -> CheckpointSet | None:
+    def _restore(self, orders: Orders, until: Wanted = math.inf) -> CheckpointSet | None:
         begun = time.monotonic()
         found = put_back(self.store, orders, self.folder, self.tell, until)
         self.checkpoints.begin_from(found)

@@ -14,6 +14,7 @@ from pathlib import Path
 from stoker.agent.checkpoints.choosing import Care, Choosing, Chosen
 from stoker.agent.checkpoints.contents import Changing, Contents, Pins, Sending
 from stoker.agent.checkpoints.copies import Clone, Clones, Copy, Databases
+from stoker.agent.checkpoints.counting import HeldState, SaveCounter
 from stoker.agent.checkpoints.openfiles import OpenForWriting, Writers, descendants
 from stoker.agent.checkpoints.restoring import Retaining, is_fenced
 from stoker.agent.checkpoints.watching import Closer, FileWatch, FoundFile
@@ -31,6 +32,7 @@ from stoker.stores.transfer.still import Mark
 
 MOST_FACTS = 256
 OPEN_TOLD_S = 0.5  # a file that is open this long before an eviction may not be complete in time
+HELD_PATIENCE_S = 10.0  # how long saves of which no state can be held are left to the next one
 TRIES = 3  # in a row, where files were removed or rewritten between a look and their upload
 OPEN_AT_THE_END = "the script still had it open for writing when the machine was evicted; save earlier or smaller"
 
@@ -84,6 +86,10 @@ class Checkpoints:
         self._pins = Pins()
         self._closer = Closer(self._hold_speaking, self._hold_all)
         self._opened: OpenForWriting | None = None  # files that were open right after a hurried look
+        self._counter: SaveCounter | None = None  # of a gang, whose nodes commit the same saves
+        self._held_at = 0.0  # when a state that it held was last committed, or first waited for
+        self.due: Callable[[], None] = lambda: None  # called when there is something to commit at once
+        self._work = work
 
     @property
     def restless(self) -> bool:
@@ -101,6 +107,20 @@ class Checkpoints:
         self._done = self._noted = self._watch.marks if restored else {}
         self._last = restored
         self._sending.learn(self._watch.found, self._entries_of(restored))
+        if self._orders.nodes > 1:
+            self._count_from(restored)
+
+    def _count_from(self, restored: CheckpointSet | None) -> None:
+        if self._counter:
+            self._counter.finish()
+        counter = SaveCounter(self._work, CheckpointPaths(self._orders.job.checkpoints))
+        counts = restored.saves if restored else {}
+        # Without the counts of what was restored, its own would mean something else than those of other nodes.
+        self._counter = counter if (counts or not restored) and counter.begin(counts) else None
+        counter.wake = self._call_due
+
+    def _call_due(self) -> None:
+        self.due()
 
     @property
     def last(self) -> CheckpointSet | None:
@@ -112,6 +132,12 @@ class Checkpoints:
 
         Raises StoreFailed, and may then be called again; AlreadyThere means that another attempt has taken over.
         """
+        if care is Care.PATIENT and self._counter and self._counter.rapid:
+            if held := self._counter.take():
+                return self._commit_held(held)
+            self._held_at = self._held_at or self._clock()
+            if self._clock() - self._held_at < HELD_PATIENCE_S:
+                return None
         if not self._looks_closer(care, self._clock()):
             self._pins.release()
         for _ in range(TRIES):
@@ -134,6 +160,23 @@ class Checkpoints:
         if chosen.whole:
             self._done, self.behind = self._marks_of(chosen), self._databases.behind
         return None
+
+    def _commit_held(self, held: HeldState) -> CheckpointSet | None:
+        """Other nodes commit the same save, whatever has become of the files by now."""
+        self._held_at = self._clock()
+        self._retaining.take_stock()
+        entries = tuple(
+            Entry(
+                path, sha256=self._contents.ship_bytes(data), size_bytes=len(data), executable=path in held.executable
+            )
+            for path, data in sorted(held.contents.items())
+        )
+        self._first()
+        times = {path: mark[1] for path, mark in held.marks.items()}
+        saves = {path: count for path, count in held.counts.items() if count}
+        made = self._put(tuple(entries), self._facts(), times, saves)
+        self._done = dict(held.marks)
+        return made
 
     def amounts(self) -> dict[str, int]:
         """The size of the newest set without what is also in the outputs, for a report. For any thread."""
@@ -216,11 +259,26 @@ class Checkpoints:
         return busy
 
     def _commit(self, entries: tuple[Entry, ...], chosen: Chosen) -> CheckpointSet:
-        self.check_fence()
         times = self._times_of(chosen, {one.path for one in entries})
+        marks = self._marks_of(chosen)
+        saves = self._counter.counts_of(marks) if self._counter and not chosen.kept else {}
+        made = self._put(entries, self._facts_of(chosen), times, saves)
+        self._done = marks
+        self._note_committed(self._usable(chosen))
+        self.behind = self._databases.behind or not chosen.whole
+        return made
+
+    def _put(
+        self,
+        entries: tuple[Entry, ...],
+        facts: tuple[float | None, Mapping[str, float]],
+        times: Mapping[str, int],
+        saves: Mapping[str, int],
+    ) -> CheckpointSet:
+        self.check_fence()
         self._number += 1  # a number is never reused: the store may have created the set before it reported a failure
         made, words = CheckpointSet(
-            self._orders.attempt, self._number, datetime.now(UTC), entries, *self._facts_of(chosen), times
+            self._orders.attempt, self._number, datetime.now(UTC), entries, *facts, times, saves
         ).seal_and_dump()
         self._retaining.doubt(made.position)
         try:
@@ -228,9 +286,7 @@ class Checkpoints:
             self._store.put(key, words, only_new=True)
         except AlreadyThere:
             self.check_fence()  # without another attempt, the store created it in a first try that it did not confirm
-        self._last, self._done = made, self._marks_of(chosen)
-        self._note_committed(self._usable(chosen))
-        self.behind = self._databases.behind or not chosen.whole
+        self._last = made
         self._retaining.add(made)
         return made
 

@@ -37,6 +37,7 @@ class Keeper(ShippingThread):
         self._fenced_off = fenced_off
         self._patience = Patience("checkpoints", trouble)
         self._wake = threading.Event()
+        checkpoints.due = self._wake.set
         self._hurry_until = 0.0
         self._hurried_at = 0.0
         self._insuring = False

@@ -130,5 +130,9 @@ def label_of(found: CheckpointSet) -> float | None:
     return max(found.changed_ns.values()) / 1e9 if found.changed_ns else None
 
 
+def is_time(label: float) -> bool:
+    return label > _TIMES
+
+
 def is_later(label: float, than: float) -> bool:
     return label > than + (SAME_S if than > _TIMES else 0.0)

@@ -44,15 +44,20 @@ WAIT_FOR_S = 900.0  # while it is unreachable, or refuses this node's token: som
 _PAUSE_S = 0.5
 _PIECE_BYTES = 4 << 20
 _COMPARED = 8  # of the newest sets of two nodes
+_OFFERED = 32  # of the newest sets, to choose one from that all nodes have
+_SMALL_BYTES = 1 << 20  # a set that is smaller costs little to keep
+_KEPT_SMALL = 16
+_KEPT = 3
 
 Tell = Callable[[str, str], None]
+Wanted = float | Position
 
 
 def put_back(
-    store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until: float = math.inf
+    store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until: Wanted = math.inf
 ) -> CheckpointSet | None:
     """The set that the script resumes from; None: it starts from the beginning. Every file of it was verified. Sets
-    with a later label than `until` are left out.
+    with a later label than `until` are left out; a position is that of the only one that may be restored.
 
     Raises Conflict where a later attempt has already taken over, StoreFailed where the store fails for too long.
     """
@@ -123,14 +128,14 @@ def _is_ours(paths: CheckpointPaths, entry: Entry) -> bool:
     return root is not None and not (root == entry.path and root in paths.folders)
 
 
-def _put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until: float) -> CheckpointSet | None:
+def _put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until: Wanted) -> CheckpointSet | None:
     """The fence comes first: an earlier attempt then stops, and deletes nothing that is being read here."""
     fence, mine = _fence_of(orders), partial(Fence, orders.attempt, incarnation=orders.incarnation)
     if is_fenced(store, orders):
         raise Conflict(f"attempt {orders.attempt} is over: a later one has taken over")
     store.put(fence, dump(claim(orders.attempt, orders.incarnation)))
     known = visible(positions(store, orders), read_fences(store, orders))
-    if orders.node and (not known or _are_copies(store, orders, known)):
+    if _borrows(store, orders, known):
         return _borrow(store, orders, folder, tell, until)
     for position in known:
         if not _is_early(store, orders, position, until):
@@ -139,7 +144,7 @@ def _put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell, unti
         if found:
             store.put(fence, dump(mine(*position)))
             return found
-    if until < math.inf:
+    if until != math.inf:
         _begin_anew(folder, orders)
     elif known:
         tell("restore-failed", "no checkpoint could be restored: the script starts from the beginning")
@@ -147,19 +152,40 @@ def _put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell, unti
     return None
 
 
-def _borrow(store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until: float) -> CheckpointSet | None:
+def _borrow(store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until: Wanted) -> CheckpointSet | None:
     """A node without checkpoints restores those of the first node: where one rank writes for all, the others read them,
     too. The first node may quarantine its own sets; this one takes the newest that is complete."""
     store.put(_fence_of(orders), dump(Fence(orders.attempt, incarnation=orders.incarnation)))
     first = replace(orders, node=0)
-    earlier = [position for position in positions(store, first) if position[0] < orders.attempt]
-    for position in visible(earlier, read_fences(store, first)):
+    for position in _of_earlier(store, first):
         with suppress(Missing, Corrupt, SnapshotRefused):
             if _is_early(store, first, position, until):
                 return _unpack(store, first, position, folder, tell)
-    if until < math.inf:
+    if until != math.inf:
         _begin_anew(folder, orders)
     return None
+
+
+def saved_sets(store: Store, orders: Orders) -> list[CheckpointSet]:
+    """The sets that this node may restore, newest first. Those that cannot be read are left out."""
+    known = visible(positions(store, orders), read_fences(store, orders))
+    if _borrows(store, orders, known):
+        orders = replace(orders, node=0)
+        known = _of_earlier(store, orders)
+    found = []
+    for position in known[:_OFFERED]:
+        with suppress(Missing, Corrupt):
+            found.append(read_set(store, orders, position))
+    return found
+
+
+def _of_earlier(store: Store, orders: Orders) -> list[Position]:
+    earlier = [position for position in positions(store, orders) if position[0] < orders.attempt]
+    return visible(earlier, read_fences(store, orders))
+
+
+def _borrows(store: Store, orders: Orders, known: Sequence[Position]) -> bool:
+    return bool(orders.node) and (not known or _are_copies(store, orders, known))
 
 
 def _are_copies(store: Store, orders: Orders, known: Sequence[Position]) -> bool:
@@ -180,8 +206,10 @@ def _contents_of(store: Store, orders: Orders, known: Sequence[Position]) -> set
     return {one for one in found if one}
 
 
-def _is_early(store: Store, orders: Orders, position: Position, until: float) -> bool:
+def _is_early(store: Store, orders: Orders, position: Position, until: Wanted) -> bool:
     """It is of no later step. One that cannot be read is left to whoever tries to restore it."""
+    if isinstance(until, tuple):
+        return position == until
     if until == math.inf:
         return True
     with suppress(Missing, Corrupt):
@@ -341,6 +369,15 @@ class Retaining:
         self._hidden.remove(made.position)
         self._sets.append(made)
 
+    @property
+    def _keep(self) -> int:
+        """How many of the newest. The newest one of a node is not always one that the other nodes of its gang have."""
+        keep = self._orders.job.retention.keep
+        if self._orders.nodes == 1 or not self._sets:
+            return keep
+        size_bytes = sum(entry.size_bytes for entry in self._sets[-1].entries)
+        return max(keep, _KEPT_SMALL if self._sets[-1].saves and size_bytes < _SMALL_BYTES else _KEPT)
+
     def tidy(self) -> None:
         """May fail and be called again. Deletes sets before the contents that only they had, so that a set that exists
         is complete.
@@ -348,7 +385,7 @@ class Retaining:
         Raises AlreadyThere where a later attempt has taken over: then this one may delete nothing.
         """
         rules, run_id = self._orders.job.retention, self._orders.run_id
-        kept = retained(self._sets, rules.keep, rules.best or "")
+        kept = retained(self._sets, self._keep, rules.best or "")
         if is_fenced(self._store, self._orders):
             raise AlreadyThere("a later attempt has taken over")
         for position in [*self._hidden, *(one.position for one in self._sets if one.position not in kept)]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.agent.checkpoints.naming import is_later, label_of
+from stoker.agent.checkpoints.naming import is_later, is_time, kind_of, label_of
+from stoker.agent.checkpoints.restoring import Wanted
 from stoker.agent.gang.addresses import LOOPBACK, Doorbell, free_ports, mine, reaching
 from stoker.agent.gang.channel import Channel
 from stoker.agent.gang.remote import CommandDoor
@@ -18,7 +19,7 @@ from stoker.agent.processes.launch import RemoteStart, Workplace
 from stoker.agent.shipping.worker import persist
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.job.job import Launcher
-from stoker.model.node.gang import Go, Ready
+from stoker.model.node.gang import Go, Ready, SavedSet
 from stoker.model.node.orders import Orders
 
 T = TypeVar("T", Ready, Go)
@@ -41,7 +42,8 @@ class Meet:
     stopping: Stopping
     tell: Callable[[str, str], None]
     resumed: Callable[[], CheckpointSet | None]  # what this node has restored
-    restore: Callable[[Orders, float | None], str]  # see `Unpack.again`; returns what the script is told to resume from
+    saved: Callable[[Orders], Sequence[CheckpointSet]]  # what it could restore, newest first
+    restore: Callable[[Orders, Wanted | None], str]  # see `Unpack.again`; returns what the script resumes from
 
     def __call__(self, orders: Orders, place: Workplace) -> tuple[Orders, Workplace]:
         """Where the ranks meet, once every node is ready. Raises Stopped, and AttemptBroken where they cannot meet."""
@@ -56,7 +58,8 @@ class Meet:
                 go = agreement.go
                 if not go.restore:
                     break
-                place = replace(place, newest=self.restore(orders, go.label))
+                wanted = go.sets[orders.node].position if go.sets else go.label
+                place = replace(place, newest=self.restore(orders, wanted))
             if go.trouble:
                 raise AttemptBroken(go.trouble, go.hint)
             self.tell("gang-ready", f"{orders.nodes} nodes were ready after {time.monotonic() - began:.1f} s")
@@ -82,7 +85,13 @@ class Meet:
             tuple(mine()),
             tuple(free_ports(place.processes)),
             orders.snapshot,
+            _offered(found) if found else None,
+            self._sets(orders) if found and found.saves else (),
         )
+
+    def _sets(self, orders: Orders) -> tuple[SavedSet, ...]:
+        found = persist(lambda: self.saved(orders), self.stopping.check)
+        return tuple(_offered(one) for one in found if one.saves)
 
     def _agree(self, number: int, orders: Orders) -> GangStart:
         """By the first node, for all."""
@@ -91,7 +100,9 @@ class Meet:
         readies = [self._await(Ready, "ready", node, number) for node in range(orders.nodes)]
         go = agreed(readies, free_ports(1)[0], last=number == MOST_ROUNDS)
         hosts: Hosts = {}
-        if go.restore:
+        if go.restore and go.sets:
+            self.tell("gang-restore", f"the newest checkpoints of the nodes differ: all resume from {_told(go.sets)}")
+        elif go.restore:
             what = f"from {go.label:g} or before" if go.label is not None else "from nothing"
             labels = ", ".join(f"{one.label:g}" if one.label is not None else "none" for one in readies)
             self.tell("gang-restore", f"the checkpoints of the nodes differ ({labels}): all resume {what}")
@@ -153,6 +164,34 @@ def unreached(number: int, deaf: Sequence[Ready]) -> Go:
 _OPEN = "the nodes of a run need an open network between them: allow all TCP ports from one to another"
 
 
+def _offered(found: CheckpointSet) -> SavedSet:
+    return SavedSet(*found.position, dict(found.saves))
+
+
+def _told(sets: Sequence[SavedSet]) -> str:
+    return f"save {max(max(one.saves.values()) for one in sets)}"
+
+
+def common(readies: Sequence[Ready]) -> tuple[SavedSet, ...] | None:
+    """The newest save that all nodes have, by node; empty: there is none. None: they have not counted their saves.
+
+    What counts are files that all of them have, except for the numbers in the names: others may be written more often.
+    """
+    if not all(one.sets and (one.label is None or is_time(one.label)) for one in readies):
+        return None
+    kinds = set.intersection(*({kind_of(path) for each in one.sets for path in each.saves} for one in readies))
+    if not kinds:
+        return None
+    numbered = []
+    for one in readies:
+        mine: dict[int, SavedSet] = {}
+        for each in one.sets:
+            mine.setdefault(max((each.saves[path] for path in each.saves if kind_of(path) in kinds), default=0), each)
+        numbered.append(mine)
+    both = set.intersection(*(set(mine) for mine in numbered)) - {0}
+    return tuple(mine[max(both)] for mine in numbered) if both else ()
+
+
 def agreed(readies: Sequence[Ready], port: int, *, last: bool = False) -> Go:
     """The decision of the first node, from the messages of all. `last`: this is the last round."""
     number, peers = readies[0].round, readies[1:]
@@ -176,7 +215,10 @@ def agreed(readies: Sequence[Ready], port: int, *, last: bool = False) -> Go:
             trouble=f"the nodes of the gang would start different numbers of processes ({spelled})",
             hint="set `processes` to a number",
         )
-    labels = {one.label for one in readies if one.resumes and one.label is not None}
+    found = common(readies)
+    if found is not None and [one.restored for one in readies] != list(found):
+        return Go(number, restore=not last, sets=found)
+    labels = {one.label for one in readies if one.resumes and one.label is not None and found is None}
     without = [one for one in readies if not one.resumes]
     if labels and number > 1 and without and len(without) < len(readies):
         return Go(number, restore=not last)  # some node has none that is early enough: only nothing is common to all

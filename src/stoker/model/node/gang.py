@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -11,6 +12,19 @@ from stoker.model.untrusted import Most, Within
 
 Address = Annotated[str, Most(100)]
 Port = Annotated[int, Within(0, 65_535)]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSet:
+    """A checkpoint that a node could restore."""
+
+    attempt: int
+    number: int
+    saves: Mapping[str, int] = field(default_factory=dict)  # see `CheckpointSet`
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self.attempt, self.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +41,8 @@ class Ready:
     own: Annotated[tuple[Address, ...], Most(100)] = ()  # of this node
     free: Annotated[tuple[Port, ...], Most(1024)] = ()  # a free port for each of its ranks
     code: Annotated[str, Most(100)] = ""  # the snapshot that it has unpacked
+    restored: SavedSet | None = None
+    sets: Annotated[tuple[SavedSet, ...], Most(100)] = ()  # that it could restore, newest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +56,7 @@ class Go:
     label: float | None = None  # none is restored that has a later one; None: none is at all
     trouble: Annotated[str, Most(4000)] = ""
     hint: Annotated[str, Most(4000)] = ""
+    sets: Annotated[tuple[SavedSet, ...], Most(1024)] = ()  # by node: what it restores; empty: the label says
     workers: Annotated[tuple[Address, ...], Most(65_536)] = ()  # `address:port` for each rank; empty: not all are known
     secret: Annotated[str, Most(100)] = field(default="", repr=False)  # which proves that a caller is of this attempt
 

@@ -9,9 +9,9 @@ import pytest
 
 from stoker.agent.checkpoints.naming import label_of
 from stoker.agent.gang.addresses import LOOPBACK, mine
-from stoker.agent.gang.meeting import agreed
+from stoker.agent.gang.meeting import agreed, common, workers
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.node.gang import Ready
+from stoker.model.node.gang import Ready, SavedSet
 from stoker.model.snapshot import Entry, EntryKind
 
 NEAR = Ready(0, 1, 2, ("10.0.0.4", LOOPBACK), 5000)
@@ -81,6 +81,58 @@ def test_checkpoints_that_nothing_tells_apart_are_taken_as_they_are() -> None:
 def test_the_label_of_a_checkpoint_is_in_its_names(paths: list[str], label: float | None) -> None:
     entries = tuple(Entry(path, EntryKind.FILE, sha256="0" * 64) for path in paths)
     assert label_of(CheckpointSet(1, 1, datetime.now(UTC), entries)) == label
+
+
+def saves(*numbers: int, path: str = "checkpoints/state.txt", more: int = 0) -> tuple[SavedSet, ...]:
+    """Newest first."""
+    others = {"checkpoints/log.csv": more} if more else {}
+    return tuple(SavedSet(1, place, {path: number, **others}) for place, number in enumerate(numbers, 1))
+
+
+def test_all_resume_from_the_newest_save_that_every_node_has_counted() -> None:
+    mine, theirs = saves(48, 32, 16), saves(37, 32, 17, 16)
+    now = 1.8e9
+    have = [
+        replace(NEAR, resumes=True, label=now, restored=mine[0], sets=mine),
+        peer(1, resumes=True, label=now, restored=theirs[0], sets=theirs),
+    ]
+    go = agreed(have, 6000)
+    assert go.restore and [one.saves["checkpoints/state.txt"] for one in go.sets] == [32, 32]
+    after = [replace(have[0], restored=mine[1], round=2), replace(have[1], restored=theirs[1], round=2)]
+    assert not agreed(after, 6000).restore
+
+
+def test_a_file_that_only_one_node_writes_does_not_count() -> None:
+    mine, theirs = saves(32, more=500), saves(32, path="checkpoints/state.txt")
+    assert common([replace(NEAR, sets=mine), peer(1, sets=theirs)]) == (*mine, *theirs)
+
+
+def test_shards_are_matched_by_name_without_their_numbers() -> None:
+    mine, theirs = saves(4, path="checkpoints/rank-0.pt"), saves(4, 3, path="checkpoints/rank-1.pt")
+    assert common([replace(NEAR, sets=mine), peer(1, sets=theirs)]) == (mine[0], theirs[0])
+
+
+def test_nodes_without_a_common_save_begin_from_nothing_rather_than_from_two_steps() -> None:
+    mine, theirs = saves(5), saves(4)
+    have = [
+        replace(NEAR, resumes=True, label=1.8e9, restored=mine[0], sets=mine),
+        peer(1, resumes=True, label=1.8e9, restored=theirs[0], sets=theirs),
+    ]
+    go = agreed(have, 6000)
+    assert go.restore and go.label is None and not go.sets
+
+
+def test_different_code_is_refused() -> None:
+    go = agreed([replace(NEAR, code="a" * 64), peer(1, code="b" * 64)], 6000)
+    assert "different code" in go.trouble and "node 1: bbbb" in go.trouble
+
+
+def test_workers_listen_at_addresses_that_all_nodes_can_use() -> None:
+    have = [replace(NEAR, free=(1, 2)), peer(1, free=(3, 4)), peer(2, free=(5, 6))]
+    near = workers(have, LOOPBACK, {1: (LOOPBACK, 9), 2: (LOOPBACK, 9)})
+    assert near == tuple(f"{LOOPBACK}:{port}" for port in range(1, 7))
+    far = workers(have, "10.0.0.4", {1: (LOOPBACK, 9), 2: ("10.0.0.5", 9)})
+    assert far[2:] == ("10.0.0.4:3", "10.0.0.4:4", "10.0.0.5:5", "10.0.0.5:6")
 
 
 def test_this_machine_knows_its_addresses_and_the_loopback_comes_last() -> None:
