@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from stoker.engine import clusters, gang, hanging
@@ -33,68 +33,138 @@ def untouched(run: Run) -> bool:
     return not run.attempts and run.wish is Wish.GO_ON
 
 
-def decide(
-    runs: Collection[Run],
-    seen: Mapping[str, Sighting],
-    slots: Mapping[str, int | None],
-    now: datetime,
-    market: Market | None = None,
-    limits: LimitFacts = NONE,
-    said: Mapping[str, Report] | None = None,
-    pools: ClusterFacts = NO_CLUSTERS,
-    facts: QueueFacts = NOTHING_KNOWN,
-) -> list[Decision]:
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a round decides upon, beside the runs and what was seen of them."""
+
+    slots: Mapping[str, int | None]  # by provider: how many nodes it may run at once; None: no known limit
+    now: datetime
+    market: Market = field(default_factory=dict)  # of providers with several offers; the others have none
+    limits: LimitFacts = NONE  # of administrators
+    said: Mapping[str, Report] = field(default_factory=dict)  # by id of runs that are cancelled and were not seen
+    clusters: ClusterFacts = NO_CLUSTERS
+    facts: QueueFacts = NOTHING_KNOWN  # what the queue knows of runs that are over
+
+
+def decide(runs: Collection[Run], seen: Mapping[str, Sighting], scene: Scene) -> list[Decision]:
     """A decision for every run with an observation or that starts. `seen` is by run id and may omit untouched runs: a
-    thousand waiting runs cost next to nothing. `slots` is by provider. `market` has the offers of providers with
-    several; runs of other providers start without one. `limits` are those of administrators. `said`
-    is what the nodes of runs that nothing was seen of have said, by run id: it can end those that are cancelled.
-    `pools` are the clusters, and `facts` what the queue knows of runs that are over."""
-    market = market or {}
-    before = {run.id: run for run in runs}
-    after = before | {run_id: meter.metered(before[run_id], sighting, now) for run_id, sighting in seen.items()}
-    allowed = allowances(after.values(), limits, now)
-    decisions = {
-        run_id: _advanced(before[run_id], after[run_id], sighting, allowed.get(run_id), now)
-        for run_id, sighting in seen.items()
-    }
-    unseen = {run.id: cancelled_unseen(run, (said or {}).get(run.id), now) for run in runs if run.id not in seen}
-    decisions |= {run_id: ended for run_id, ended in unseen.items() if ended}
-    after |= {run_id: decision.run for run_id, decision in decisions.items()}
-    held = {run_id for run_id, sighting in seen.items() if _in_the_way(after[run_id], sighting)}
+    thousand waiting runs cost next to nothing."""
+    round_ = _Round(scene, seen, {run.id: run for run in runs})
+    round_.advance()
+    round_.settle_idle()
+    held = {run_id for run_id, sighting in seen.items() if _in_the_way(round_.after[run_id], sighting)}
     held |= {run.id for run in runs if run.attempts and run.id not in seen}  # its possible leftovers were not observed
-    state = _Round(decisions, after, pools, now)
-    _settle_idle(state, seen)
-    turn = placed(after.values(), slots, clusters.rooms(pools), now, held=held, facts=facts)
+    rooms = clusters.rooms(scene.clusters)
+    turn = placed(round_.after.values(), scene.slots, rooms, scene.now, held=held, facts=scene.facts)
     for run, other in turn.pauses:
-        decisions[run.id] = _joined(decisions.get(run.id, Decision(run)), paused(run, other, now))
-        after[run.id] = decisions[run.id].run
+        round_.join(paused(run, other, scene.now))
     for run in turn.starts:
-        wide = gang.wide(run, market)
-        offers = paying.payable(run, wide, allowed.get(run.id), now)
+        round_.start(run)
+    return round_.finish()
+
+
+class _Round:
+    """What has been decided so far."""
+
+    def __init__(self, scene: Scene, seen: Mapping[str, Sighting], before: Mapping[str, Run]) -> None:
+        self._scene, self._seen, self._before = scene, seen, before
+        self.after = {**before, **{run_id: meter.metered(before[run_id], seen[run_id], scene.now) for run_id in seen}}
+        self._decisions: dict[str, Decision] = {}
+        self._allowed = self._allowances()
+
+    def _allowances(self) -> Mapping[str, Allowance]:
+        return allowances(self.after.values(), self._scene.limits, self._scene.now)
+
+    def _so_far(self, run: Run) -> Decision:
+        return self._decisions.get(run.id, Decision(run))
+
+    def _set(self, decision: Decision) -> None:
+        self._decisions[decision.run.id] = decision
+        self.after[decision.run.id] = decision.run
+
+    def _change(self, run: Run) -> None:
+        self._set(replace(self._so_far(run), run=run))
+
+    def join(self, then: Decision) -> None:
+        self._set(_joined(self._so_far(then.run), then))
+
+    def advance(self) -> None:
+        """The runs that something was seen of, and those that are cancelled and ended unseen."""
+        now = self._scene.now
+        for run_id, sighting in self._seen.items():
+            metered, allowance = self.after[run_id], self._allowed.get(run_id)
+            self._set(_advanced(self._before[run_id], metered, sighting, allowance, now))
+        for run_id, run in self._before.items():
+            if run_id not in self._seen and (ended := cancelled_unseen(run, self._scene.said.get(run_id), now)):
+                self._set(ended)
+
+    def settle_idle(self) -> None:
+        """Nodes of clusters whose runs have ended wait for the next run, and are released when their time is up."""
+        pools, now = self._scene.clusters, self._scene.now
+        if not any(run.pool for run in self.after.values()):
+            return
+        for run_id, sighting in self._seen.items():
+            run = clusters.observed(self.after[run_id], sighting, pools, now)
+            if run is not self.after[run_id]:
+                self._change(run)
+        for run, key, why in list(clusters.releasing(self.after.values(), pools, now)):
+            self._change(clusters.release(self.after[run.id], key, why))
+            text = f"its idle node is released: {why}"
+            self._set(self._decisions[run.id].noting(now, "idle-released", text))
+        for run_id in self._seen:
+            run = self.after[run_id]
+            if run.waiting_nodes:
+                self._set(self._so_far(run).doing(TellAgent(run)))  # renews the lease of the node
+
+    def start(self, run: Run) -> None:
+        """A run whose turn it is, if it can pay and there are nodes for it."""
+        now, market = self._scene.now, gang.wide(run, self._scene.market)
+        offers = paying.payable(run, market, self._allowed.get(run.id), now)
         if offers is None:
-            so_far = decisions.get(run.id, Decision(run))
-            decisions[run.id] = paying.held_back(so_far, wide, allowed[run.id], now)
-            continue
-        taken, waits = gang.offers(run, seen.get(run.id), offers, after.values(), now)
-        taken, waits = _from_cluster(state, run, taken, waits, offers)
+            self._set(paying.held_back(self._so_far(run), market, self._allowed[run.id], now))
+            return
+        taken, waits = gang.offers(run, self._seen.get(run.id), offers, self.after.values(), now)
+        taken, waits = self._from_cluster(run, taken, waits, offers)
         if waits:
-            decisions[run.id] = _with_reason(decisions.get(run.id, Decision(run)), waits)
-            continue
-        so_far, begun = decisions.get(run.id, Decision(run)), begin(run, now, taken)
-        after[run.id] = begun.run
+            self._set(_with_reason(self._so_far(run), waits))
+            return
+        begun = begin(run, now, taken)
         if run.job.deadline and any(not offer.spot for offer in taken):
             begun = begun.noting(now, "deadline", words(run, now))
-        decisions[run.id] = _joined(so_far, begun)
-        if limits.given:  # what this one may cost is not available to those after it
-            allowed = allowances(after.values(), limits, now)
-    for run_id, decision in list(decisions.items()):
-        if market:
-            decisions[run_id] = _asking_ahead(decision, seen.get(run_id), market, allowed.get(run_id), now)
-    after |= {run_id: decision.run for run_id, decision in decisions.items()}
-    allowed = allowances(after.values(), limits, now)
-    return [
-        paying.with_fuse(decision, seen.get(run_id), allowed.get(run_id), now) for run_id, decision in decisions.items()
-    ]
+        self.join(begun)
+        if self._scene.limits.given:  # what this one may cost is not available to those after it
+            self._allowed = self._allowances()
+
+    def finish(self) -> list[Decision]:
+        """With replacements that are requested in advance, and what each run may spend."""
+        now, market = self._scene.now, self._scene.market
+        for run_id, decision in list(self._decisions.items()):
+            if market:
+                allowance = self._allowed.get(run_id)
+                self._set(_asking_ahead(decision, self._seen.get(run_id), market, allowance, now))
+        allowed = self._allowances()
+        return [
+            paying.with_fuse(decision, self._seen.get(run_id), allowed.get(run_id), now)
+            for run_id, decision in self._decisions.items()
+        ]
+
+    def _from_cluster(self, run: Run, taken: list[Offer], waits: str, market: Market) -> tuple[list[Offer], str]:
+        """With an idle node of its cluster, if there is one that fits; else it waits until its cluster has room for new
+        ones."""
+        pools = self._scene.clusters
+        resumes = any(offer.again for offer in taken) or bool(run.attempt and run.attempt.spare)
+        if not run.cluster or resumes:
+            return taken, waits
+        if found := clusters.taken(run, self.after.values(), market, self._scene.now):
+            offer, owner = found
+            self._change(clusters.release(owner, offer.waits, clusters.TAKEN))
+            return [offer], ""
+        others = [one for one in self.after.values() if one.id != run.id]
+        if waits or not clusters.is_full(run, others, pools):
+            return taken, waits
+        for owner, idle in clusters.in_the_way(run, others, pools):
+            self._change(clusters.release(self.after[owner.id], idle.key, "its cluster needs the room"))
+        return [], f"waits until an idle node of cluster `{run.cluster}` is released, to make room"
 
 
 def _advanced(before: Run, metered: Run, sighting: Sighting, allowance: Allowance | None, now: datetime) -> Decision:
@@ -103,55 +173,6 @@ def _advanced(before: Run, metered: Run, sighting: Sighting, allowance: Allowanc
     for one in (sighting, *sighting.peers):
         after = with_effort(after, one.report)
     return without_starts(decision if after is decision.run else replace(decision, run=after), now)
-
-
-@dataclass(slots=True)
-class _Round:
-    """What has been decided so far. `after` are all runs as of then, by id."""
-
-    decisions: dict[str, Decision]
-    after: dict[str, Run]
-    pools: ClusterFacts
-    now: datetime
-
-    def change(self, run: Run) -> None:
-        self.decisions[run.id] = replace(self.decisions.get(run.id, Decision(run)), run=run)
-        self.after[run.id] = run
-
-
-def _settle_idle(so_far: _Round, seen: Mapping[str, Sighting]) -> None:
-    """Nodes of clusters whose runs have ended wait for the next run, and are released when their time is up."""
-    decisions, after, now = so_far.decisions, so_far.after, so_far.now
-    if not any(run.pool for run in after.values()):
-        return
-    for run_id, sighting in seen.items():
-        run = clusters.observed(after[run_id], sighting, so_far.pools, now)
-        if run is not after[run_id]:
-            so_far.change(run)
-    for run, key, why in list(clusters.releasing(after.values(), so_far.pools, now)):
-        so_far.change(clusters.release(after[run.id], key, why))
-        decisions[run.id] = decisions[run.id].noting(now, "idle-released", f"its idle node is released: {why}")
-    for run_id in seen:
-        if after[run_id].waiting_nodes:
-            decisions[run_id] = decisions[run_id].doing(TellAgent(after[run_id]))  # renews the lease of the node
-
-
-def _from_cluster(so_far: _Round, run: Run, taken: list[Offer], waits: str, market: Market) -> tuple[list[Offer], str]:
-    """With an idle node of its cluster, if there is one that fits; else it waits until its cluster has room for new
-    ones."""
-    resumes = any(offer.again for offer in taken) or bool(run.attempt and run.attempt.spare)
-    if not run.cluster or resumes:
-        return taken, waits
-    if found := clusters.taken(run, so_far.after.values(), market, so_far.now):
-        offer, owner = found
-        so_far.change(clusters.release(owner, offer.waits, clusters.TAKEN))
-        return [offer], ""
-    others = [one for one in so_far.after.values() if one.id != run.id]
-    if waits or not clusters.is_full(run, others, so_far.pools):
-        return taken, waits
-    for owner, idle in clusters.in_the_way(run, others, so_far.pools):
-        so_far.change(clusters.release(so_far.after[owner.id], idle.key, "its cluster needs the room"))
-    return [], f"waits until an idle node of cluster `{run.cluster}` is released, to make room"
 
 
 def _joined(first: Decision, then: Decision) -> Decision:

@@ -16,7 +16,7 @@ from stoker.engine.money.meter import cost, spent
 from stoker.engine.nodes.leftovers import needed
 from stoker.engine.offers.market import needs
 from stoker.engine.offers.placement import placed
-from stoker.engine.rounds import decide
+from stoker.engine.rounds import Scene, decide
 from stoker.engine.sighting import Sighting
 from stoker.model.cluster import Cluster
 from stoker.model.node.node import NodeSight, NodeState, Offer
@@ -48,7 +48,7 @@ def up(key: str, **more: Any) -> NodeSight:
 
 def decided(runs: list[Run], seen: dict[str, Sighting], now: datetime, pools: ClusterFacts) -> dict[str, Decision]:
     market = {("cloud", need): [OFFER] for run in runs for need in needs(run.job, run.pool)}
-    return {one.run.id: one for one in decide(runs, seen, {"cloud": None}, now, market, pools=pools)}
+    return {one.run.id: one for one in decide(runs, seen, Scene({"cloud": None}, now, market, clusters=pools))}
 
 
 def over(run: Run, now: datetime, pools: ClusterFacts, outcome: Outcome = Outcome.SUCCEEDED) -> Decision:
@@ -168,7 +168,9 @@ def test_a_run_elsewhere_in_the_store_or_of_another_size_gets_a_new_node(make_ru
     larger = replace(OFFER, size="large")
     run = submitted(make_run, 3)
     market = {("cloud", need): [larger] for need in needs(run.job, run.pool)}
-    after = {one.run.id: one.run for one in decide([first, run], {}, {"cloud": None}, now, market, pools=facts())}
+    after = {
+        one.run.id: one.run for one in decide([first, run], {}, Scene({"cloud": None}, now, market, clusters=facts()))
+    }
     assert after[run.id].attempts[-1].offer == larger
 
 

@@ -20,7 +20,7 @@ from stoker.engine.nodes.leftovers import claimed
 from stoker.engine.nodes.resuming import may_resume
 from stoker.engine.offers.market import needs
 from stoker.engine.offers.placement import place
-from stoker.engine.rounds import decide
+from stoker.engine.rounds import Scene, decide
 from stoker.engine.sighting import Sighting
 from stoker.model.job.job import Spot
 from stoker.model.node.node import Features, NodeSight, NodeState, Offer
@@ -181,7 +181,7 @@ def test_a_notice_of_one_node_is_heard_and_a_replacement_is_asked_for_at_once(ru
         up(first, said(first, now)), up(second, said(second, now, notice=notice)), up(third, said(third, now))
     )
     seen = replace(seen, nodes=tuple(one.node for one in (seen, *seen.peers) if one.node))
-    after = decide([run], {run.id: seen}, {"cloud": None}, now, market)[0].run
+    after = decide([run], {run.id: seen}, Scene({"cloud": None}, now, market))[0].run
     assert after.attempts[-1].peers[0].notice and after.attempts[-1].peers[0].spare == OFFER
     assert spare_keys(after) == (node_key(run, 2, 1),)
     assert after.attempts[-1].spare is None and after.attempts[-1].peers[1].spare is None
@@ -211,7 +211,7 @@ def test_a_gang_for_which_there_is_no_room_is_not_started_and_says_what_is_missi
 ) -> None:
     waiting = make_run(job={"nodes": 4, "on": "cloud"})
     market = {("cloud", need): [replace(OFFER, slots=3)] for need in needs(waiting.job)}
-    after = decide([waiting], {}, {"cloud": None}, now, market)[0].run
+    after = decide([waiting], {}, Scene({"cloud": None}, now, market))[0].run
     assert after.state is RunState.QUEUED and not after.attempts
     assert "4 nodes" in after.reason and "3" in after.reason
 
@@ -219,7 +219,7 @@ def test_a_gang_for_which_there_is_no_room_is_not_started_and_says_what_is_missi
 def test_two_gangs_of_one_kind_are_placed_one_after_the_other(make_run: MakeRun, now: datetime) -> None:
     runs = [make_run(number, job={"nodes": 2, "on": "cloud"}) for number in (1, 2)]
     market = {("cloud", need): [OFFER] for need in needs(runs[0].job)}
-    first, second = (one.run for one in decide(runs, {}, {"cloud": None}, now, market))
+    first, second = (one.run for one in decide(runs, {}, Scene({"cloud": None}, now, market)))
     assert first.state is RunState.STARTING and second.state is RunState.QUEUED
     assert runs[0].name in second.reason
 
@@ -266,7 +266,7 @@ def test_a_gang_starts_where_there_is_room_for_all_even_if_that_costs_more(make_
     waiting = make_run(job={"nodes": 4, "on": "cloud"})
     narrow, roomy = replace(OFFER, slots=3), replace(OFFER, place="there", usd_per_hour=Decimal("2.00"))
     market = {("cloud", need): [narrow, roomy] for need in needs(waiting.job)}
-    after = decide([waiting], {}, {"cloud": None}, now, market)[0].run
+    after = decide([waiting], {}, Scene({"cloud": None}, now, market))[0].run
     assert {one.offer and one.offer.place for one in after.attempts[-1].members} == {"there"}
 
 
@@ -278,5 +278,5 @@ def test_a_gang_with_a_budget_asks_for_one_replacement_in_advance(run: Run, now:
     run = replace(run.with_newest(replace(run.attempts[-1], offer=offer)), job=job)
     market = {("cloud", need): [offer] for need in needs(job)}
     seen = together(up(first, said(first, now)), gone(second, taken=True), gone(third, taken=True))
-    after = decide([run], {run.id: seen}, {"cloud": None}, now, market)[0].run
+    after = decide([run], {run.id: seen}, Scene({"cloud": None}, now, market))[0].run
     assert len(spare_keys(after)) == 1

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from stoker.engine.clusters import NO_CLUSTERS, ClusterFacts
 from stoker.engine.decision import Decision
 from stoker.engine.lifecycle import give_up
-from stoker.engine.money.limits import LimitFacts
-from stoker.engine.offers.market import Market
-from stoker.engine.queue.facts import NOTHING_KNOWN, QueueFacts
-from stoker.engine.rounds import decide
+from stoker.engine.rounds import Scene, decide
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
 from stoker.model.node.orders import Wish
-from stoker.model.run.report import Report
 from stoker.model.run.run import Run
 from stoker.server.rounds.outside import Clock
 
@@ -26,23 +21,6 @@ log = logging.getLogger(__name__)
 GIVE_UP_S = 60.0  # of failing to decide about a run; one that is to be cancelled is given up at once
 
 Seen = Mapping[str, Sighting]  # by run id
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What a round decides upon, but for the runs and what was seen of them."""
-
-    slots: Mapping[str, int | None]
-    now: datetime
-    market: Market
-    limits: LimitFacts
-    said: Mapping[str, Report] = field(default_factory=dict)  # by id of runs that are cancelled
-    clusters: ClusterFacts = NO_CLUSTERS
-    facts: QueueFacts = NOTHING_KNOWN
-
-    def decide(self, runs: Collection[Run], seen: Seen) -> list[Decision]:
-        beside = (self.market, self.limits, self.said, self.clusters, self.facts)
-        return decide(runs, seen, self.slots, self.now, *beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +46,7 @@ class Deciding:
     def decide(self, runs: Mapping[str, Run], seen: Seen, scene: Scene) -> list[Decision]:
         """A run that is in trouble has no decision, until it is given up."""
         try:
-            decisions = scene.decide(runs.values(), seen)
+            decisions = decide(runs.values(), seen, scene)
         except Exception as error:
             decisions = self._one_by_one(runs, seen, scene, error)
         given_up = self._given_up(runs, scene.now)
@@ -90,7 +68,7 @@ class Deciding:
         for run_id, run in runs.items():
             sighting = seen.get(run_id)
             try:
-                scene.decide([run], {run_id: sighting} if sighting else {})
+                decide([run], {run_id: sighting} if sighting else {}, scene)
             except Exception as error:
                 if sighting and sighting.report and (unsaid := self._without_report(run, sighting, scene, error)):
                     fit[run_id] = unsaid
@@ -101,17 +79,17 @@ class Deciding:
         if fit == seen and not failed:
             raise first  # it takes several runs to fail
         try:  # what is in trouble still takes its place, and its money
-            return [one for one in scene.decide(runs.values(), fit) if one.run.id not in failed]
+            return [one for one in decide(runs.values(), fit, scene) if one.run.id not in failed]
         except Exception as error:
             log.warning("decided without the runs in trouble: %s", error, exc_info=error)
-            return scene.decide([run for run in runs.values() if run.id not in failed], fit)
+            return decide([run for run in runs.values() if run.id not in failed], fit, scene)
 
     def _without_report(self, run: Run, sighting: Sighting, scene: Scene, error: Exception) -> Sighting | None:
         """What was seen, without what the node said: that is refused if nothing else is wrong with the run."""
         why = f"nothing can be decided upon it ({type(error).__name__}: {error})"
         unsaid = replace(sighting, report=None, refused=why)
         try:
-            scene.decide([run], {run.id: unsaid})
+            decide([run], {run.id: unsaid}, scene)
         except Exception:
             return None
         log.warning("the report of %s is not used: %s", run.name, why, exc_info=error)

@@ -18,7 +18,7 @@ from stoker.engine.nodes import alone, leftovers
 from stoker.engine.offers.placement import queue, why_waiting
 from stoker.engine.queue.facts import NOTHING_KNOWN, QueueFacts
 from stoker.engine.queue.turns import turns
-from stoker.engine.rounds import untouched
+from stoker.engine.rounds import Scene, untouched
 from stoker.engine.showing import Beside
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
@@ -30,7 +30,7 @@ from stoker.model.run.run import Run, RunState
 from stoker.providers import Provider
 from stoker.server.probing import Probing
 from stoker.server.rounds.clusters import ClusterBook
-from stoker.server.rounds.deciding import Deciding, Scene
+from stoker.server.rounds.deciding import Deciding
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.limits import LimitBook
 from stoker.server.rounds.lookout import Lookout, Sights

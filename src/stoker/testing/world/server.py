@@ -142,7 +142,7 @@ class WorldServer:
         market: dict[tuple[str, Need], Sequence[Offer]] = {}
         for run in runs:
             market.update(self._cloud.market(run.job))
-        decisions = rounds.decide(runs, seen, self._world.slots, self.now, market)
+        decisions = rounds.decide(runs, seen, rounds.Scene(self._world.slots, self.now, market))
         self._step()
         return self._carry_out(decisions, sights)
 

@@ -11,7 +11,7 @@ import pytest
 from stoker.engine.decision import Decision, StartNode, StopNode, TellAgent
 from stoker.engine.money import fuse, meter
 from stoker.engine.offers.market import needs
-from stoker.engine.rounds import decide
+from stoker.engine.rounds import Scene, decide
 from stoker.engine.sighting import Sighting
 from stoker.errors import BudgetTooSmall, Conflict
 from stoker.model.node.node import NodeSight, NodeState, Offer
@@ -39,7 +39,7 @@ class Story:
         self.now += timedelta(seconds=after_s)
         market = {("cloud", need): self.offers for need in needs(self.run.job)}
         sightings = {self.run.id: Sighting(**seen)} if self.run.attempts else {}
-        decisions = decide([self.run], sightings, {"cloud": None}, self.now, market)
+        decisions = decide([self.run], sightings, Scene({"cloud": None}, self.now, market))
         decision = decisions[0] if decisions else Decision(self.run)
         self.events += [event.kind for event in decision.events]
         self.run, self.actions = decision.run, decision.actions
@@ -348,7 +348,7 @@ def test_a_fuse_is_told_again_only_where_the_moment_to_stop_has_moved(story: Sto
 def test_a_paused_run_that_is_cancelled_ends(make_run: Make, now: datetime) -> None:
     story = Story(make_run(job={"on": "cloud"}, budget=Decimal("0.40")), now)
     story.round()
-    cancelled = decide([replace(story.run, wish=Wish.CANCEL)], {story.run.id: Sighting()}, {"cloud": None}, now)
+    cancelled = decide([replace(story.run, wish=Wish.CANCEL)], {story.run.id: Sighting()}, Scene({"cloud": None}, now))
     assert (cancelled[0].run.state, cancelled[0].run.reason) == (RunState.CANCELLED, "cancelled while it was paused")
 
 

@@ -9,7 +9,7 @@ from stoker.engine.decision import StartNode
 from stoker.engine.money import fuse, meter
 from stoker.engine.money.limits import LimitFacts, allowances, name, period, used
 from stoker.engine.offers.market import needs
-from stoker.engine.rounds import decide
+from stoker.engine.rounds import Scene, decide
 from stoker.model.node.node import Offer
 from stoker.model.run.money import Limit, Period, Spell
 from stoker.model.run.run import Run, RunState
@@ -62,7 +62,7 @@ def waiting(make_run: Make, number: int, **facts: object) -> Run:
 
 def round_(runs: list[Run], limits: LimitFacts, now: datetime) -> list[Run]:
     market = {("cloud", need): [OFFER] for need in needs(runs[0].job)}
-    decided = {one.run.id: one for one in decide(runs, {}, {"cloud": None}, now, market, limits)}
+    decided = {one.run.id: one for one in decide(runs, {}, Scene({"cloud": None}, now, market, limits))}
     for one in decided.values():
         assert all(action.fuse for action in one.actions if isinstance(action, StartNode))
     return [decided[run.id].run if run.id in decided else run for run in runs]

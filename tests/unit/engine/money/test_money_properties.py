@@ -19,7 +19,7 @@ from stoker.engine.lifecycle import begin
 from stoker.engine.money import meter
 from stoker.engine.money.fuse import is_news
 from stoker.engine.offers.market import needs
-from stoker.engine.rounds import decide
+from stoker.engine.rounds import Scene, decide
 from stoker.engine.sighting import Sighting
 from stoker.model.job.job import Job
 from stoker.model.node.node import NodeSight, NodeState, Offer
@@ -182,7 +182,7 @@ class Story:
     def _round(self) -> None:
         market = {("cloud", need): [replace(self.offer, usd_per_hour=self.price)] for need in needs(self.run.job)}
         sightings = {self.run.id: self._sighting()} if self.run.attempts else {}
-        for decision in decide([self.run], sightings, {"cloud": None}, at(self.now), market):
+        for decision in decide([self.run], sightings, Scene({"cloud": None}, at(self.now), market)):
             self.run = decision.run
             self.events += [event.kind for event in decision.events]
             for action in decision.actions:

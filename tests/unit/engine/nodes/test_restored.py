@@ -14,7 +14,7 @@ from stoker.engine.decision import Decision, StartNode, StartSpare, StopNode, Te
 from stoker.engine.money.fuse import set_budget
 from stoker.engine.nodes.restored import GRACE_S, restored
 from stoker.engine.offers.market import needs
-from stoker.engine.rounds import decide
+from stoker.engine.rounds import Scene, decide
 from stoker.engine.sighting import Sighting
 from stoker.model.node.node import NodeSight, NodeState, Offer
 from stoker.model.node.orders import Notice, Wish
@@ -35,7 +35,7 @@ def under_way(make_run: Make, now: datetime, **facts: Any) -> Run:
 
 
 def next_of(run: Run, seen: Sighting, now: datetime) -> Decision:
-    return next(iter(decide([run], {run.id: seen}, {"local": 4}, now)))
+    return next(iter(decide([run], {run.id: seen}, Scene({"local": 4}, now))))
 
 
 def report(now: datetime, outcome: Outcome | None = None, code: int = 0) -> Report:
@@ -115,10 +115,10 @@ def test_nothing_is_asked_for_ahead(make_run: Make, now: datetime) -> None:
     run = replace(run, attempts=(replace(run.attempts[0], notice=notice),))
     market = {("local", need): [offer] for need in needs(run.job)}
     seen = {run.id: Sighting(UP, replace(report(now), notice=notice))}
-    found = decide([run], seen, {"local": 4}, now, market)[0]
+    found = decide([run], seen, Scene({"local": 4}, now, market))[0]
     assert not any(isinstance(one, StartNode | StartSpare) for one in found.actions)
     other = replace(run, restored_at=None)
-    usual = decide([other], seen, {"local": 4}, now, market)[0]
+    usual = decide([other], seen, Scene({"local": 4}, now, market))[0]
     assert any(isinstance(one, StartSpare) for one in usual.actions)
 
 

@@ -16,7 +16,7 @@ from stoker.engine.nodes.leftovers import claimed, release_leftovers
 from stoker.engine.nodes.resuming import RESTART_S, spared
 from stoker.engine.offers.market import Market, needs
 from stoker.engine.patience import MOST_LOST
-from stoker.engine.rounds import decide
+from stoker.engine.rounds import Scene, decide
 from stoker.engine.sighting import Sighting
 from stoker.model.job.job import Job, Spot
 from stoker.model.node.node import NodeSight, NodeState, Offer
@@ -58,7 +58,7 @@ def after(run: Run, sight: NodeSight, now: datetime, *offers: Offer, report: Rep
             still=still,
             nodes=(sight,),
         )
-        (decision,) = decide([run], {run.id: seen}, {"cloud": None}, now, market(run, *offers))
+        (decision,) = decide([run], {run.id: seen}, Scene({"cloud": None}, now, market(run, *offers)))
         run = decision.run
         if len(run.attempts) > 1:
             break
@@ -126,7 +126,7 @@ def test_nothing_is_asked_for_ahead_of_a_restart_and_its_silence_is_borne(run: R
     up = NodeSight("r-1", NodeState.UP)
     warned = report(now, notice=Notice(now, now + timedelta(seconds=30), drill=False, returns=True))
     seen = Sighting(node=up, report=warned, nodes=(up,), patience_s=15)
-    (decision,) = decide([run], {run.id: seen}, {"cloud": None}, now, market(run, HERE, THERE))
+    (decision,) = decide([run], {run.id: seen}, Scene({"cloud": None}, now, market(run, HERE, THERE)))
     run = decision.run
     assert run.attempts[-1].notice and run.attempts[-1].notice.returns
     assert run.attempts[-1].spare is None
@@ -156,20 +156,20 @@ def test_what_belongs_to_another_server_is_never_removed() -> None:
 def test_a_run_that_had_an_offer_waits_until_offers_are_known_again(run: Run, now: datetime) -> None:
     """A server that has just started sees that the machine is gone before it knows which offers are available."""
     gone = taken("r-1")
-    (decision,) = decide([run], {run.id: Sighting(node=gone, nodes=(gone,))}, {"cloud": None}, now, {})
+    (decision,) = decide([run], {run.id: Sighting(node=gone, nodes=(gone,))}, Scene({"cloud": None}, now, {}))
     assert (decision.run.state, len(decision.run.attempts)) == (RunState.QUEUED, 1)
 
 
 def test_a_run_begins_nothing_in_a_round_that_did_not_look_for_what_is_left_of_it(run: Run, now: datetime) -> None:
     waiting = replace(run, state=RunState.QUEUED)
-    assert decide([waiting], {}, {"cloud": None}, now, market(run, HERE)) == []
+    assert decide([waiting], {}, Scene({"cloud": None}, now, market(run, HERE))) == []
 
 
 def test_a_machine_that_is_being_switched_off_is_waited_for(run: Run, now: datetime) -> None:
     going = NodeSight("r-1", NodeState.GONE, taken=True, resumable=True)
     run = advance(run, Sighting(node=going, nodes=(going,)), now).run
     seen = Sighting(leftovers=("r-1",), nodes=(going,))
-    (decision,) = decide([run], {run.id: seen}, {"cloud": None}, now, market(run, HERE, THERE))
+    (decision,) = decide([run], {run.id: seen}, Scene({"cloud": None}, now, market(run, HERE, THERE)))
     assert (decision.run.state, decision.actions) == (RunState.QUEUED, ()), "neither removed nor asked for yet"
     assert spared([run], [going]) == {"r-1"}
 

@@ -15,7 +15,7 @@ from stoker.engine.lifecycle import begin
 from stoker.engine.offers.deadline import SUPPOSED_LOSS_S, SUPPOSED_START_S, Urgency, noted, outlook, words
 from stoker.engine.offers.market import Market, choose, needs
 from stoker.engine.offers.moving import attend, let_go, wanted
-from stoker.engine.rounds import decide
+from stoker.engine.rounds import Scene, decide
 from stoker.engine.sighting import Sighting
 from stoker.model.job.job import Job
 from stoker.model.node.node import NodeSight, NodeState, Offer
@@ -130,16 +130,16 @@ def test_on_demand_asks_for_spot_ahead_and_moves_only_when_it_is_there(run: Run,
     assert wanted(begun, market, later) == SPOT
     node = NodeSight(begun.attempts[-1].key, NodeState.UP)
     seen = Sighting(node=node, report=report(later, 0.2))
-    (asked,) = decide([begun], {run.id: seen}, {"cloud": None}, later, market)
+    (asked,) = decide([begun], {run.id: seen}, Scene({"cloud": None}, later, market))
     assert asked.run.attempts[-1].spare == SPOT
     assert any(isinstance(action, StartSpare) for action in asked.actions)
     assert asked.run.attempts[-1].notice is None
     there = replace(seen, spare=NodeSight(f"{run.id}-2", NodeState.UP))
-    (moving,) = decide([asked.run], {run.id: there}, {"cloud": None}, later, market)
+    (moving,) = decide([asked.run], {run.id: there}, Scene({"cloud": None}, later, market))
     assert moving.run.attempts[-1].notice is not None
     assert moving.events[-1].text.startswith("attempt 1 is moving: there is enough time for a spot small in here")
     ended = replace(there, report=report(later, 0.2, outcome=Outcome.EVICTED), node=None)
-    (moved,) = decide([moving.run], {run.id: ended}, {"cloud": None}, later, market)
+    (moved,) = decide([moving.run], {run.id: ended}, Scene({"cloud": None}, later, market))
     assert [one.state for one in moved.run.attempts] == [AttemptState.MOVED, AttemptState.ASKED]
     assert moved.run.attempts[-1].offer == SPOT
 

@@ -14,7 +14,7 @@ from stoker.engine.lifecycle import advance, begin
 from stoker.engine.nodes.leftovers import claimed
 from stoker.engine.offers.market import FIRST_PAUSE_S, Market, choose, needs, why_none
 from stoker.engine.patience import MOST_LOST
-from stoker.engine.rounds import decide
+from stoker.engine.rounds import Scene, decide
 from stoker.engine.sighting import Sighting
 from stoker.model.job.job import Fallback, Job, Spot
 from stoker.model.node.node import NodeSight, NodeState, Offer
@@ -70,7 +70,7 @@ def test_without_a_fallback_the_run_waits_and_says_for_what(run: Run, market: Ma
     run = lost(lost(run, CHEAP, now), OTHER, now)
     assert choose(run, market, now) is None
     assert why_none(run, market, now).startswith("nothing there; retrying at ")
-    (decision,) = decide([run], {run.id: Sighting()}, {"cloud": None}, now, market)
+    (decision,) = decide([run], {run.id: Sighting()}, Scene({"cloud": None}, now, market))
     assert decision.run.state is RunState.QUEUED
     assert decision.run.reason.startswith("nothing there; retrying at ")
 
@@ -180,11 +180,11 @@ def test_a_notice_of_the_machines_owner_asks_for_the_next_node_at_once(run: Run,
     begun = begin(run, now, [CHEAP]).run
     node = NodeSight(begun.attempts[-1].key, NodeState.UP)
     warned = Sighting(node=node, report=report(now, Notice(now, now + timedelta(seconds=30), drill=False)))
-    (decision,) = decide([begun], {run.id: warned}, {"cloud": None}, now, market)
+    (decision,) = decide([begun], {run.id: warned}, Scene({"cloud": None}, now, market))
     assert any(isinstance(action, StartSpare) for action in decision.actions)
     assert decision.run.attempts[-1].spare == OTHER  # where this one is being evicted, the next one would be too
     assert claimed([decision.run]) == {f"{run.id}-1", f"{run.id}-2"}
-    again = decide([decision.run], {run.id: warned}, {"cloud": None}, now, market)
+    again = decide([decision.run], {run.id: warned}, Scene({"cloud": None}, now, market))
     assert not any(isinstance(action, StartSpare) for one in again for action in one.actions)
 
 
@@ -192,9 +192,9 @@ def test_the_node_asked_for_ahead_is_the_one_that_resumes(run: Run, market: Mark
     begun = begin(run, now, [CHEAP]).run
     node = NodeSight(begun.attempts[-1].key, NodeState.UP)
     warned = Sighting(node=node, report=report(now, Notice(now, now + timedelta(seconds=8), drill=False)))
-    (ahead,) = decide([begun], {run.id: warned}, {"cloud": None}, now, market)
+    (ahead,) = decide([begun], {run.id: warned}, Scene({"cloud": None}, now, market))
     gone = Sighting(node=NodeSight(node.key, NodeState.GONE, "taken", still=True))
-    (after,) = decide([ahead.run], {run.id: gone}, {"cloud": None}, now, market)
+    (after,) = decide([ahead.run], {run.id: gone}, Scene({"cloud": None}, now, market))
     assert [one.state for one in after.run.attempts] == [AttemptState.EVICTED, AttemptState.ASKED]
     assert after.run.attempts[-1].offer == OTHER
     assert any(isinstance(action, StartNode) for action in after.actions)
@@ -204,8 +204,10 @@ def test_a_withdrawn_notice_lets_the_spare_node_go(run: Run, market: Market, now
     begun = begin(run, now, [CHEAP]).run
     node = NodeSight(begun.attempts[-1].key, NodeState.UP)
     warned = Sighting(node=node, report=report(now, Notice(now, now + timedelta(seconds=30), drill=False)))
-    (ahead,) = decide([begun], {run.id: warned}, {"cloud": None}, now, market)
-    (kept,) = decide([ahead.run], {run.id: replace(warned, report=report(now, None))}, {"cloud": None}, now, market)
+    (ahead,) = decide([begun], {run.id: warned}, Scene({"cloud": None}, now, market))
+    (kept,) = decide(
+        [ahead.run], {run.id: replace(warned, report=report(now, None))}, Scene({"cloud": None}, now, market)
+    )
     assert kept.run.attempts[-1].notice is None
     assert claimed([kept.run]) == {f"{run.id}-1"}
 
@@ -213,9 +215,9 @@ def test_a_withdrawn_notice_lets_the_spare_node_go(run: Run, market: Market, now
 def test_an_earlier_node_that_can_do_nothing_any_more_holds_up_nobody(run: Run, market: Market, now: datetime) -> None:
     run = lost(run, CHEAP, now)
     key = run.attempts[-1].key
-    (waiting,) = decide([run], {run.id: Sighting(leftovers=(key,))}, {"cloud": None}, now, market)
+    (waiting,) = decide([run], {run.id: Sighting(leftovers=(key,))}, Scene({"cloud": None}, now, market))
     assert waiting.run.state is RunState.QUEUED
-    (decision,) = decide([run], {run.id: Sighting(leftovers=(key,), still=(key,))}, {"cloud": None}, now, market)
+    (decision,) = decide([run], {run.id: Sighting(leftovers=(key,), still=(key,))}, Scene({"cloud": None}, now, market))
     assert decision.run.state is RunState.STARTING
 
 

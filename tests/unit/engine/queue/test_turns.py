@@ -12,7 +12,7 @@ from stoker.engine.offers.placement import place, placed, starting
 from stoker.engine.queue.facts import PAUSE_S, QueueFacts
 from stoker.engine.queue.order import STARVED_S
 from stoker.engine.queue.turns import turns
-from stoker.engine.rounds import decide
+from stoker.engine.rounds import Scene, decide
 from stoker.engine.sighting import Sighting
 from stoker.model.node.node import NodeSight, NodeState
 from stoker.model.run.report import Phase, Report
@@ -63,7 +63,7 @@ def test_a_paused_run_waits_again_and_says_for_whom(make_run: Make, now: datetim
     runs = [low, make_run(3, job={"priority": "high", "nodes": 2})]
     node = NodeSight(low.attempts[-1].key, NodeState.UP)
     seen = {low.id: Sighting(node, Report(1, 0, Phase.RUNNING, now, 5, started_at=now), nodes=(node,))}
-    decided = {one.run.id: one.run for one in decide(runs, seen, HERE, now)}
+    decided = {one.run.id: one.run for one in decide(runs, seen, Scene(HERE, now))}
     told = decided[low.id]
     notice = told.attempts[-1].notice
     assert notice and notice.seconds == PAUSE_S
