@@ -27,7 +27,7 @@ T = TypeVar("T", Ready, Go)
 Hosts = Mapping[int, tuple[str, int]]
 
 REACH_S = 60.0  # for the first node to answer under one of its addresses
-MOST_ROUNDS = 6  # of restoring an earlier checkpoint, before all begin from nothing
+MOST_ROUNDS = 6  # of restoring an earlier checkpoint; before the last one all begin from nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Meet:
         if orders.node:
             return GangStart(self._await(Go, "go", 0, number))
         readies = [self._await(Ready, "ready", node, number) for node in range(orders.nodes)]
-        go = agreed(readies, free_ports(1)[0], last=number == MOST_ROUNDS)
+        go = agreed(readies, free_ports(1)[0])
         hosts: Hosts = {}
         if go.restore and go.sets:
             self.tell("gang-restore", f"the newest checkpoints of the nodes differ: all resume from {_told(go.sets)}")
@@ -192,8 +192,8 @@ def common(readies: Sequence[Ready]) -> tuple[SavedSet, ...] | None:
     return tuple(mine[max(both)] for mine in numbered) if both else ()
 
 
-def agreed(readies: Sequence[Ready], port: int, *, last: bool = False) -> Go:
-    """The decision of the first node, from the messages of all. `last`: this is the last round."""
+def agreed(readies: Sequence[Ready], port: int) -> Go:
+    """The decision of the first node, from the messages of all."""
     number, peers = readies[0].round, readies[1:]
     deaf = [one.node for one in peers if not one.addresses]
     if deaf:
@@ -215,14 +215,27 @@ def agreed(readies: Sequence[Ready], port: int, *, last: bool = False) -> Go:
             trouble=f"the nodes of the gang would start different numbers of processes ({spelled})",
             hint="set `processes` to a number",
         )
-    found = common(readies)
-    if found is not None and [one.restored for one in readies] != list(found):
-        return Go(number, restore=not last, sets=found)
-    labels = {one.label for one in readies if one.resumes and one.label is not None and found is None}
-    without = [one for one in readies if not one.resumes]
-    if labels and number > 1 and without and len(without) < len(readies):
-        return Go(number, restore=not last)  # some node has none that is early enough: only nothing is common to all
-    if labels and is_later(max(labels), min(labels)):
-        return Go(number, restore=not last, label=min(labels))
+    if earlier := _earlier(readies):
+        return (
+            earlier
+            if number < MOST_ROUNDS
+            else Go(number, trouble="the nodes of the gang cannot agree on a checkpoint")
+        )
     away = [one.addresses[0] for one in peers if one.addresses[0] != LOOPBACK]
     return Go(number, port, away[0] if away else LOOPBACK)
+
+
+def _earlier(readies: Sequence[Ready]) -> Go | None:
+    """What all nodes restore first; None: they have restored checkpoints that belong together."""
+    number, found = readies[0].round, common(readies)
+    labels = {one.label for one in readies if one.resumes and one.label is not None and found is None}
+    without = [one for one in readies if not one.resumes]
+    if found is not None and [one.restored for one in readies] != list(found):
+        earlier = Go(number, restore=True, sets=found)
+    elif labels and number > 1 and without and len(without) < len(readies):
+        earlier = Go(number, restore=True)  # some node has none that is early enough: only nothing is common to all
+    elif labels and is_later(max(labels), min(labels)):
+        earlier = Go(number, restore=True, label=min(labels))
+    else:
+        return None
+    return earlier if number < MOST_ROUNDS - 1 else Go(number, restore=True)

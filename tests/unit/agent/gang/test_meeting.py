@@ -9,7 +9,7 @@ import pytest
 
 from stoker.agent.checkpoints.naming import label_of
 from stoker.agent.gang.addresses import LOOPBACK, mine
-from stoker.agent.gang.meeting import agreed, common, workers
+from stoker.agent.gang.meeting import MOST_ROUNDS, agreed, common, workers
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.node.gang import Ready, SavedSet
 from stoker.model.snapshot import Entry, EntryKind
@@ -138,3 +138,14 @@ def test_workers_listen_at_addresses_that_all_nodes_can_use() -> None:
 def test_this_machine_knows_its_addresses_and_the_loopback_comes_last() -> None:
     found = mine()
     assert found[-1] == LOOPBACK and found.count(LOOPBACK) == 1
+
+
+def test_nodes_that_never_agree_begin_from_nothing_and_are_not_started_without_a_port() -> None:
+    have = [replace(NEAR, resumes=True, label=10.0), peer(1, resumes=True, label=20.0)]
+    before = agreed([replace(one, round=MOST_ROUNDS - 2) for one in have], 6000)
+    assert (before.restore, before.label) == (True, 10.0)
+    from_nothing = agreed([replace(one, round=MOST_ROUNDS - 1) for one in have], 6000)
+    assert (from_nothing.restore, from_nothing.label, from_nothing.sets) == (True, None, ())
+    assert "cannot agree on a checkpoint" in agreed([replace(one, round=MOST_ROUNDS) for one in have], 6000).trouble
+    bare = [replace(one, round=MOST_ROUNDS, resumes=False, label=None) for one in have]
+    assert agreed(bare, 6000).port == 6000
