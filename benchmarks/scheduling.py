@@ -86,9 +86,9 @@ def lived(nodes: int, runs: int, seed: int = 1) -> Lived:
         while ends and ends[0][0] <= now:
             busy.pop(heapq.heappop(ends)[1])
         while following < len(coming) and coming[following].at <= now:
-            one = coming[following]
-            waiting[one.run.id] = one.at, one.run
-            offered += one.run.nodes * one.seconds
+            arrival = coming[following]
+            waiting[arrival.run.id] = arrival.at, arrival.run
+            offered += arrival.run.nodes * arrival.seconds
             following += 1
         free = nodes - sum(active.nodes for _, active in busy.values())
         if free <= 0 or not waiting:
