@@ -8,13 +8,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from stoker.engine import hanging
-from stoker.engine.decision import Action, Decision, Land, StartNode, StartSpare, StopNode, TellAgent
+from stoker.engine.decision import Action, Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.drills import rate_per_hour
-from stoker.engine.lifecycle import cut
 from stoker.engine.looking import Requests
 from stoker.engine.money.fuse import is_news
 from stoker.engine.nodes.keys import spare_key
@@ -23,7 +21,6 @@ from stoker.errors import (
     Malformed,
     Missing,
     NoCapacity,
-    ProviderFailed,
     ProviderUnavailable,
     StokerError,
     StoreFailed,
@@ -34,10 +31,10 @@ from stoker.model import untrusted, wire
 from stoker.model.node.node import NodeRequest, Offer
 from stoker.model.node.orders import Orders, Wish, Wishes
 from stoker.model.run.money import UNLIMITED, Fuse
-from stoker.model.run.run import Attempt, AttemptState, Event, Member, Run
+from stoker.model.run.run import Attempt, AttemptState, Member, Run
 from stoker.model.workspace import layout
 from stoker.providers import Provider
-from stoker.server.results.parcels import Parcel, clash_words, land
+from stoker.server.rounds.delivery import Delivery, unexpected
 from stoker.server.rounds.leases import Leases
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.outside import Clock, call, call_far
@@ -79,6 +76,7 @@ class Performer:
         self._vault = vault
         self._clock = clock
         self._visits = visits
+        self._delivery = Delivery(stores, ledger, clock)
         self._bring = bring
         self._brought: set[str] = set()  # ids of runs that have the checkpoint they start from
         self.copying: dict[str, str] = {}  # node key to the name of the run whose checkpoint is copied for it
@@ -122,7 +120,7 @@ class Performer:
             case StopNode(provider, key):
                 self._background(f"stop {key}", self._stop(provider, key))
             case Land(run):
-                self._background(f"land {run.id}", self._land(run))
+                self._background(f"land {run.id}", self._delivery.bring(run))
 
     async def speak_to(self, run: Run) -> None:
         """What the agents of its nodes have to hear through the store: wishes, their leases and their accesses."""
@@ -210,7 +208,7 @@ class Performer:
             if said != str(error):
                 log.warning("starting %s: %s", attempt.key, error, exc_info=error)
             if self._clock.steady() - since > _SURPRISED_S:
-                self.trouble[attempt.key] = _unexpected(error)
+                self.trouble[attempt.key] = unexpected(error)
 
     async def _request(self, run: Run, attempt: Member, fuse: Fuse | None, order: Order | None) -> NodeRequest:
         """What the provider is asked for, once everything that the node needs lies in the store. Where the store fails
@@ -349,7 +347,7 @@ class Performer:
         try:
             await call(self._providers[provider].stop, key)
         except Exception as error:
-            known = error if isinstance(error, StokerError) else _unexpected(error)
+            known = error if isinstance(error, StokerError) else unexpected(error)
             log.warning("stopping %s: %s", key, known.message, exc_info=None if known is error else error)
             self.stuck[key] = known
             self._tries[key] = self._tries.get(key, 0) + 1
@@ -370,38 +368,6 @@ class Performer:
         self._accesses.forget(key)
         self._leases.forget(key)
 
-    async def _land(self, run: Run) -> None:
-        """A folder that cannot be written to is the user's to mend: said once, and the bytes stay in the store."""
-        try:
-            store = await self._stores.reach(run.store)
-            folder, made = await asyncio.to_thread(land, store, run, Path(run.land_in))
-            await self._note_landing(run, f"outputs landed in {folder}", landed=str(folder), made=made)
-        except StoreUnavailable as error:
-            log.warning("the outputs of %s wait for their store: %s", run.name, error.message)
-            await asyncio.sleep(_PAUSE_S)  # it is asked for again as long as they have not landed
-        except StokerError as error:
-            await self._not_landed(run, error.message)
-        except OSError as error:
-            await self._not_landed(run, f"{error.strerror}: {error.filename}")
-        except Exception as error:
-            log.warning("landing %s: %s", run.name, error, exc_info=error)
-            await self._not_landed(run, _unexpected(error).message)
-
-    async def _not_landed(self, run: Run, problem: str) -> None:
-        await self._note_landing(run, f"outputs did not get to {run.land_in}: {problem}", problem=problem)
-
-    async def _note_landing(
-        self, run: Run, text: str, *, landed: str = "", problem: str = "", made: Parcel | None = None
-    ) -> None:
-        events = [Event(self._clock.now(), "landed" if landed else "landing-failed", text)]
-        facts: dict[str, Any] = {"landed": landed, "land_problem": problem}
-        if made and run.job.nodes > 1:  # each node has counted its own, although all may have the same
-            facts |= {"output_files": len(made.sizes), "output_bytes": sum(made.sizes)}
-            facts["clashes"] = tuple(cut(path) for path in made.clashes[:8])
-            if made.clashes:
-                events.append(Event(self._clock.now(), "outputs-clash", clash_words(made.clashes)))
-        await self._ledger.change(run.name, lambda seen: Decision(replace(seen, **facts), (), tuple(events)))
-
     def forget_secrets(self, run: Run) -> None:
         self._vault.forget(run.id)
 
@@ -417,10 +383,6 @@ class Performer:
         self._under_way.pop(name, None)
         if not task.cancelled() and (error := task.exception()):
             log.warning("%s: %s", name, error, exc_info=None if isinstance(error, StokerError) else error)
-
-
-def _unexpected(error: Exception) -> ProviderFailed:
-    return ProviderFailed(f"{type(error).__name__}: {error}")
 
 
 def _attempt(run: Run) -> Attempt:
