@@ -6,6 +6,7 @@ import base64
 import hmac
 import json
 import logging
+import os
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
@@ -142,17 +143,20 @@ class _Visit(BaseHTTPRequestHandler):
             self._refuse(StoreFailed(f"this is not a request of an agent: {error}"))
 
     def _read(self, store: Store, prefix: str, asked: dict[str, str]) -> None:
-        """Objects grow by appends: the size that was found first counts."""
+        """From one open file, so that an object that is replaced meanwhile is not mixed with its successor. One that
+        grows by appends has the size that was found first."""
         key, start = prefix + asked["key"], int(asked.get("start", 0))
-        there = max(_size(store, key) - start, 0)
-        left = min(there, int(asked["size"])) if "size" in asked else there
-        self._begin(left)
-        while left > 0:
-            piece = store.get(key, start, min(left, 1 << 20))
-            if not piece:
-                raise StoreUnavailable(f"`{key}` has become shorter")
-            self.wfile.write(piece)
-            start, left = start + len(piece), left - len(piece)
+        with _opened(store, key) as file:
+            there = max(os.fstat(file.fileno()).st_size - start, 0)
+            left = min(there, int(asked["size"])) if "size" in asked else there
+            file.seek(start)
+            self._begin(left)
+            while left > 0:
+                piece = file.read(min(left, 1 << 20))
+                if not piece:
+                    raise StoreUnavailable(f"`{key}` has become shorter")
+                self.wfile.write(piece)
+                left -= len(piece)
 
     def _list(self, store: Store, prefix: str, asked: dict[str, str]) -> None:
         cut = len(prefix)
@@ -246,14 +250,12 @@ class _Body:
         return bytes(found)
 
 
-def _size(store: Store, key: str) -> int:
+def _opened(store: Store, key: str) -> BinaryIO:
     """Raises Missing."""
     place = Path(store.path(key))
     try:
-        return place.stat().st_size if place.is_file() else _absent(key)
+        if place.is_file():
+            return place.open("rb")
     except OSError:
-        return _absent(key)
-
-
-def _absent(key: str) -> int:
+        pass
     raise Missing(f"`{key}` not found in the store")
