@@ -25,7 +25,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Watch": {
         "ps": "List runs: active ones first.",
-        "queue": "Show what waiting runs wait for, and when each will likely start.",
+        "queue": "Show what waiting runs wait for, and when they will start.",
         "show": "Show everything about a run.",
         "logs": "Show the output of a run.",
         "metrics": "List the metrics of a run, or try a pattern on its log.",

@@ -1,5 +1,6 @@
 """Which checkpoint counts, whoever is still writing."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from hypothesis import given
@@ -20,9 +21,16 @@ def made(attempt: int, number: int, **metrics: float) -> CheckpointSet:
 def test_a_set_is_stored_as_it_was_sealed() -> None:
     entry = Entry('checkpoints/"seal":""}', sha256="0" * 64, size_bytes=1)
     plain = CheckpointSet(1, 1, NOW, (entry,), step=7.0, metrics={"loss": 0.5}, changed_ns={entry.path: 5})
-    sealed, words = plain.seal_and_dump()
-    assert (sealed, words) == (plain.sealed, dump(plain.sealed))
-    assert load(CheckpointSet, words).whole
+    for one in (plain, replace(plain, saves={entry.path: 3})):
+        sealed, words = one.seal_and_dump()
+        assert load(CheckpointSet, words) == sealed == one.sealed
+        assert load(CheckpointSet, words).whole
+    assert words == dump(sealed)
+
+
+def test_a_set_that_is_older_than_the_count_of_saves_is_still_whole() -> None:
+    _, words = made(1, 1).seal_and_dump()
+    assert b"saves" not in words and load(CheckpointSet, words).whole
 
 
 def test_the_newest_set_of_the_newest_attempt_comes_first() -> None:

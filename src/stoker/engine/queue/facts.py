@@ -42,7 +42,7 @@ def in_order(runs: Collection[Run], most: int | None, facts: QueueFacts, now: da
 
 def active(run: Run, most: int | None, facts: QueueFacts, now: datetime) -> Active:
     attempt = run.attempt
-    ends_in_s = _left_s(run, facts, now)
+    ends_in_s = left_s(run, facts, now)
     if attempt and attempt.yielded and attempt.notice:
         ends_in_s = max((attempt.notice.deadline - now).total_seconds(), 0.0)
     leaving = bool(attempt and attempt.yielded) or run.wish is Wish.CANCEL
@@ -74,7 +74,7 @@ def worked_s(run: Run, now: datetime) -> float:
 
 def _waiting(run: Run, most: int | None, facts: QueueFacts, now: datetime) -> QueuedRun:
     rank, waited_s = RANKS[run.job.priority], _waited_s(run, now)
-    return QueuedRun(run.id, width(run, most), rank, run.person, waited_s, _left_s(run, facts, now))
+    return QueuedRun(run.id, width(run, most), rank, run.person, waited_s, left_s(run, facts, now))
 
 
 def _waited_s(run: Run, now: datetime) -> float:
@@ -82,7 +82,7 @@ def _waited_s(run: Run, now: datetime) -> float:
     return max((now - run.submitted_at).total_seconds() - worked_s(run, now), 0.0)
 
 
-def _left_s(run: Run, facts: QueueFacts, now: datetime) -> float | None:
+def left_s(run: Run, facts: QueueFacts, now: datetime) -> float | None:
     likely = likely_s(run, facts)
     if likely is None:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from stoker.engine.offers.placement import room_of, starting
-from stoker.engine.queue.facts import UNDER_WAY, QueueFacts, likely_s, width
+from stoker.engine.queue.facts import UNDER_WAY, QueueFacts, left_s, likely_s, width
 from stoker.model.run.queue import Turn
 from stoker.model.run.run import Run
 
@@ -42,15 +42,23 @@ def _turn(
         waits = f"{run.reason}; {waits}" if run.reason and run.attempts else waits
     elif run.reason:
         seconds = None  # its place has no queue: it waits for something else
-    unknown = ""
-    if seconds is None:
-        endless = [one for one in (*busy, *before) if likely_s(one, facts) is None]
-        names = ", ".join(one.name for one in endless[:3]) + (" and others" if len(endless) > 3 else "")
-        unknown = f"{names}: no earlier run has succeeded, and no `time_limit` is set" if endless else "nobody can tell"
+    unknown = _unknown(run, [*busy, *before], facts, now) if seconds is None else ""
     starts_at = now + timedelta(seconds=seconds) if seconds is not None else None
     return Turn(
         run.name, room_of(run), run.job.nodes, run.job.priority, run.person, run.submitted_at, waits, starts_at, unknown
     )
+
+
+def _unknown(run: Run, ahead: list[Run], facts: QueueFacts, now: datetime) -> str:
+    if endless := [one for one in ahead if likely_s(one, facts) is None]:
+        return f"{_names(endless)}: no earlier run has succeeded, and no `time_limit` is set"
+    if late := [one for one in ahead if left_s(one, facts, now) is None]:
+        return f"{_names(late)}: running longer than earlier runs did, and no `time_limit` is set"
+    return run.reason or "it is not known when there will be room"
+
+
+def _names(runs: list[Run]) -> str:
+    return ", ".join(one.name for one in runs[:3]) + (" and others" if len(runs) > 3 else "")
 
 
 def _words(nodes: int, free: int, most: int, ahead: int) -> str:

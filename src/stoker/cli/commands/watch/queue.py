@@ -34,7 +34,7 @@ _COLUMNS = (
 )
 @json_option()
 def command(as_json: bool) -> None:
-    """Show what waiting runs wait for, and when each will likely start.
+    """Show what waiting runs wait for, and when they will start.
 
     The order is by priority, then in turns between people: whoever has used least of late is next. Times are estimates
     from earlier runs of the same name, else from `time_limit`; without either, they are unknown.
@@ -51,7 +51,7 @@ def command(as_json: bool) -> None:
         show(line)
     for one in turns:
         if one.unknown:
-            say(f"{one.name}: its start is unknown because of {one_line(one.unknown)}")
+            say(f"{one.name}: its start is unknown: {one_line(one.unknown)}")
             break
 
 
