@@ -202,9 +202,9 @@ def _masked_crc(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-# `metrics.csv` as Lightning's CSVLogger writes it: rows are appended; a new column rewrites the whole file.
+# Tables as Lightning's and Keras's CSVLogger and YOLO write them: rows are appended; a new column rewrites the file.
 
-NAME = "metrics.csv"
+NAMES = ("metrics.csv", "results.csv", "history.csv", "log.csv", "training.log")
 EVERY_S = 1.0
 MOST_BYTES = 64 << 20  # of one file: larger ones are ignored
 MOST_FOLDERS = 200
@@ -230,7 +230,8 @@ class CsvFile:
         except OSError:
             return
         lines = text[: text.rfind("\n") + 1].splitlines()
-        if not lines or not set(_COUNTS) & set(columns := next(csv.reader(lines[:1]), [])):
+        columns = [one.strip() for one in next(csv.reader(lines[:1]), [])]
+        if not set(_COUNTS) & set(columns):
             return
         rows = lines[1:]
         if len(rows) < self._rows:  # another training has restarted the file
@@ -242,10 +243,11 @@ class CsvFile:
 
 
 class CsvPoints:
-    """Every `metrics.csv` below the outputs, and in Lightning's own folders in the working directory. Files from before
-    the script started do not belong to this run. `read` names files in the outputs that an earlier attempt wrote."""
+    """Every such table below the outputs, and in Lightning's and YOLO's own folders in the working directory. Files
+    from before the script started do not belong to this run. `read` names files in the outputs that an earlier attempt
+    wrote."""
 
-    name = NAME
+    name = "CSV tables"
     behind = guesses = False
 
     def __init__(self, work: Path, outputs: Path, rank: int, read: Iterable[str] = ()) -> None:
@@ -253,7 +255,7 @@ class CsvPoints:
         self._outputs = outputs
         self._rank = rank
         self._due = 0.0
-        known = [*self._lying(), *(outputs / one for one in read if one.endswith(NAME))]
+        known = [*self._lying(), *(outputs / one for one in read if one.rpartition("/")[2] in NAMES)]
         self._files = {path: CsvFile(path, _count(path)) for path in known}
 
     def fresh(self, *, final: bool) -> Iterator[MetricPoint]:
@@ -261,7 +263,7 @@ class CsvPoints:
         if start < self._due and not final:
             return
         below = walk(str(self._outputs), lambda _path, _error: None)
-        brought = [self._outputs / path for path, entry in below if entry and entry.name == NAME]
+        brought = [self._outputs / path for path, entry in below if entry and entry.name in NAMES]
         for path in dict.fromkeys((*self._lying(), *brought)):
             for row in self._files.setdefault(path, CsvFile(path)).fresh():
                 step = next((row.pop(name) for name in _COUNTS if name in row), None)
@@ -272,17 +274,20 @@ class CsvPoints:
         self._due = now + max(EVERY_S, 20 * (now - start))
 
     def _lying(self) -> list[Path]:
-        """In `<logs>/version_N/` and `<logs>/<name>/version_N/` of the working directory, except for the outputs."""
+        """In `<logs>/version_N/`, `<logs>/<name>/version_N/` and `runs/<task>/<name>/` of the working directory, except
+        for the outputs."""
         found: list[Path] = []
         for logs in _folders(self._work):
             if logs == self._outputs:
                 continue
             for inner in _folders(logs):
                 if inner.name.startswith("version_"):
-                    found.append(inner / NAME)
+                    found.append(inner)
                 elif logs.name.endswith("logs"):
-                    found += [one / NAME for one in _folders(inner) if one.name.startswith("version_")]
-        return [path for path in found if path.is_file()]
+                    found += [one for one in _folders(inner) if one.name.startswith("version_")]
+                elif logs.name == "runs":
+                    found += [inner, *_folders(inner)]
+        return [folder / name for folder in found for name in NAMES if (folder / name).is_file()]
 
 
 def _folders(path: Path) -> list[Path]:

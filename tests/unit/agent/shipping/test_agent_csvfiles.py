@@ -1,4 +1,4 @@
-"""Lightning's `metrics.csv`: rows as they are appended, columns that come later, and files that are not this run's."""
+"""Tables of Lightning, Keras and YOLO: appended rows, columns that come later, files that are not of this run."""
 
 from __future__ import annotations
 
@@ -58,6 +58,21 @@ def test_files_in_the_outputs_are_read_from_where_an_earlier_attempt_ended(work:
     source = CsvPoints(work, work / "outputs", 0, ["run/metrics.csv"])
     file.write_text("step,loss\n1,0.5\n2,0.25\n")
     assert points(source) == [(2, {"loss": 0.25})]
+
+
+def test_the_table_of_yolo_is_read_where_it_lies_with_its_blanks(work: Path) -> None:
+    source = CsvPoints(work, work / "outputs", 0)
+    folder = work / "runs" / "detect" / "train"
+    folder.mkdir(parents=True)
+    (folder / "results.csv").write_text("   epoch,   train/box_loss,  metrics/mAP50(B)\n   1,   1.5,   0.25\n")
+    (folder / "args.csv").write_text("epoch,loss\n1,9\n")
+    assert points(source) == [(1, {"train/box_loss": 1.5, "metrics/mAP50(B)": 0.25})]
+
+
+def test_the_log_of_keras_is_read_in_the_outputs(work: Path) -> None:
+    source = CsvPoints(work, work / "outputs", 0)
+    (work / "outputs" / "training.log").write_text("epoch,accuracy,loss\n0,0.5,0.75\n")
+    assert points(source) == [(0, {"accuracy": 0.5, "loss": 0.75})]
 
 
 def test_a_file_without_steps_or_numbers_says_nothing(work: Path) -> None:
