@@ -51,8 +51,8 @@ async def missing(request: Request) -> Response:
     """Which of these files the store lacks. Nothing is kept or expected: a plan asks this, and needs no manifest for
     it, which takes ten times as long to read."""
     asked = await body(request, BlobHashes, _MANIFEST)
-    if wrong := next((one for one in asked.hashes if not _HASH.fullmatch(one)), None):
-        raise BadInput(f"hashes: found {shown(wrong)}, expected 64 hexadecimal digits")
+    if wrong := [one for one in asked.hashes if not _HASH.fullmatch(one)]:
+        raise BadInput(f"hashes: found {shown(wrong[0])}, expected 64 hexadecimal digits")
     shelf = await call(_shelf, request, "")
     return answer({"missing": await call(shelf.lacks, frozenset(asked.hashes))})
 
