@@ -57,8 +57,8 @@ def start(
                 (folder / "notice").write_text(json.dumps(warning))
             warned = notice_at is None or (folder / "notice.saved").exists()
             failed = any(rank.exitcode not in (None, 0) for rank in ranks)
-            saved = any(folder.glob("checkpoints/*/manifest.json"))
-            if failed or (kill_at is not None and lines >= kill_at and warned and saved):
+            reached = kill_at is not None and lines >= kill_at and warned
+            if failed or (reached and any(folder.glob("checkpoints/**/manifest.json"))):
                 for rank in ranks:
                     rank.kill()
             time.sleep(0.005)

@@ -12,7 +12,7 @@ from azuretwin import Cloud, azure_user
 from shell import Shell
 from test_gangs import TRAIN
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 STEPS = 120
 
 

@@ -38,6 +38,7 @@ def test_a_notebook_is_evicted_resumes_from_its_checkpoint_and_comes_back_with_i
     write_notebook(shell, "train.ipynb", TRAIN)
     running = shell.start("run", "train.ipynb", "--name", "moved")
     shell.wait_for(lambda: "step 6 " in shell.stoker("logs", "moved", code=None).stdout, "the sixth step")
+    shell.wait_for(lambda: shell.facts("moved")["attempts"][0]["saved"], "a checkpoint to resume from")
     shell.stoker("evict", "moved", "--notice", "0")
     out, err = running.communicate(timeout=90)
     assert running.returncode == 0, out + err

@@ -222,7 +222,8 @@ def test_data_of_this_computer_is_put_into_the_store_once_that_is_agreed_to(shel
     plan = " ".join(shell.stoker("plan", "--on", "azure", "--twin").stdout.split())
     assert plan.count("uploaded to the store first, after you confirm") == 4
     refused = shell.stoker("run", "--on", "azure", "--twin", code=None)
-    assert refused.returncode and "add `--yes`" in refused.stderr and "(1 file, 5 B) becomes" in refused.stderr
+    assert refused.returncode and "add `--yes`" in refused.stderr
+    assert "(1 file, 5 B) is uploaded as dataset" in refused.stderr
     asked = ("run", "--on", "azure", "--twin", "--name")
     assert "login" not in refused.stderr, "the twin needs none"
     for run in (("moved", "--yes"), ("again",)):  # the user is not asked twice
