@@ -13,7 +13,7 @@ from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import MARK
 from stoker.model.job.checkpointpaths import DEFAULT, is_folder
 from stoker.model.job.commandline import with_notebooks, with_resume
-from stoker.model.job.job import NEWEST, Job, substitute
+from stoker.model.job.job import NEWEST, Job, Launcher, substitute
 from stoker.model.node.orders import Orders, Terminal
 
 # Which of the agent's own variables a rank inherits: these, and those with these prefixes and suffixes.
@@ -150,8 +150,9 @@ def _checkpoints(orders: Orders) -> str:
 
 
 def free_ports(orders: Orders, processes: int) -> list[int]:
-    """The rendezvous port, and one for each rank; none of a single rank."""
-    if orders.nodes > 1 or processes == 1:
+    """The rendezvous port, and one for each rank; none of a single rank, unless a launcher makes it meet itself."""
+    launched = orders.job.launcher in (Launcher.TORCHRUN, Launcher.MPI)
+    if orders.nodes > 1 or (processes == 1 and not launched):
         return [0]
     import socket  # here, because it is slow to import and most runs have one rank
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from stoker.agent.machine.machine import NodeFolder
-from stoker.agent.processes.launch import RemoteStart, Workplace, command_line, environment
+from stoker.agent.processes.launch import RemoteStart, Workplace, command_line, environment, free_ports
 from stoker.agent.processes.launchers import commands
 from stoker.checkpoint import surroundings
-from stoker.model.job.job import DataInput, Job
+from stoker.model.job.job import DataInput, Job, Launcher
 from stoker.model.node.orders import Orders
 
 FOLDER = NodeFolder(Path("/node"))
@@ -223,3 +223,12 @@ def test_secrets_come_from_the_agents_own_environment() -> None:
     assert env["HF_TOKEN"] == "s3cret"
     assert "ABSENT" not in env
     assert "OTHER" not in env
+
+
+@pytest.mark.parametrize(
+    ("launcher", "processes", "found"),
+    [(Launcher.AUTO, 1, 0), (Launcher.AUTO, 2, 3), (Launcher.TORCHRUN, 1, 2), (Launcher.MPI, 1, 2)],
+)
+def test_a_single_rank_of_a_launcher_has_a_port_to_meet_itself(launcher: Launcher, processes: int, found: int) -> None:
+    here = replace(orders(launcher=launcher), master_address="127.0.0.1")
+    assert len(set(free_ports(here, processes)) - {0}) == found
