@@ -31,7 +31,9 @@ def value_after(steps: int, world: int = 3) -> str:
 
 
 def submit(shell: Shell, name: str, steps: int = STEPS, **more: Any) -> None:
-    shell.write("train.py", TRAIN.replace("time.sleep(0.05)", "time.sleep(0.2)"))
+    slow = TRAIN.replace("time.sleep(0.03)", "time.sleep(0.2)")
+    assert slow != TRAIN
+    shell.write("train.py", slow)
     shell.job(f"python3 train.py {steps}", **{"on": "azure", "spot": True, "nodes": 3, **more})
     shell.stoker("run", "--detach", "--name", name)
 
