@@ -34,7 +34,7 @@ frameworks: .venv/frameworks .services/installed .services/system
 
 # Programs of the system that tests run: the sshd of the twin's machines. Nothing is started: RUNLEVEL=1 says so to
 # Debian's packages.
-SYSTEM := openssh-server openssh-client sudo openmpi-bin
+SYSTEM := openssh-server openssh-client iproute2 sudo openmpi-bin
 .services/system: Makefile
 	@mkdir -p .services
 	@if dpkg --status $(SYSTEM) >/dev/null 2>&1 || [ "$$(uname)" != Linux ]; then :; \

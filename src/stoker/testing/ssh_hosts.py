@@ -31,11 +31,14 @@ READY_S = 20.0
 
 
 def lacking() -> str:
-    """Why there can be no hosts here; empty: there can."""
+    """Why there can be no hosts here; empty: there can. Raises RuntimeError where a program has to be installed."""
     if os.geteuid() != 0:
         return "network namespaces require root"
     missing = [tool for tool in (SSHD, "ssh", "ssh-keygen", "ip", "nsenter") if not shutil.which(tool)]
-    return f"missing: {', '.join(missing)}" if missing else ""
+    if missing:
+        packages = "openssh-server openssh-client iproute2 util-linux"
+        raise RuntimeError(f"hosts need {', '.join(missing)}; try: apt-get install {packages}")
+    return ""
 
 
 @dataclass
