@@ -65,8 +65,8 @@ class Cloud:
 
     @contextmanager
     def _running(self) -> Iterator[RunHandle]:
-        job = Job(name="bench", run="python3 train.py", on="azure", spot=Spot())
-        run = self._client.submit(job, self._folder, twin=True)
+        job = Job(name="bench", run="python3 train.py", on="azure-twin", spot=Spot())
+        run = self._client.submit(job, self._folder)
         try:
             yield run
         finally:

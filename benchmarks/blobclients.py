@@ -22,10 +22,10 @@ LONGEST_S = 900.0
 STOKER = """\
 import hashlib, json, os, sys
 from concurrent.futures import ThreadPoolExecutor
-from stoker.stores.credential import Credential
+from stoker.stores.access import Credential
 from stoker.stores.kinds import grant
 from stoker.stores.opening import open_granted
-from stoker.stores.transfer.still import mark_of
+from stoker.stores.transfer.verified import mark_of
 from stoker.stores.transfer.files import Item, download, upload
 
 way, folder, endpoint, container, key, _ = sys.argv[1:]

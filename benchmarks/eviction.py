@@ -18,12 +18,12 @@ from benchmarks.measure import Goal, Plan, Result
 from benchmarks.subject import Stoker, installed
 from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
-from stoker.agent.checkpoints.openfiles import OpenForWriting
+from stoker.agent.checkpoints.files import OpenForWriting
 from stoker.agent.checkpoints.restoring import put_back
 from stoker.agent.machine.machine import NodeFolder
 from stoker.client.api.handle import RunHandle
 from stoker.model.job.job import Job
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
 from stoker.model.wire import dump
 from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
@@ -185,7 +185,7 @@ class _Disk:
         checkpoints = Checkpoints(
             self._store,
             orders,
-            folder.work,
+            folder,
             lambda: (None, {}),
             lambda _kind, _text: None,
             open_files=lambda: OpenForWriting(set()),

@@ -21,8 +21,7 @@ from stoker.agent.data.cache import Cache
 from stoker.agent.data.downloading import Download, Tally, WantedContent
 from stoker.agent.data.mounting import Mount, why_not
 from stoker.model.workspace import layout
-from stoker.stores.access import Access, Route
-from stoker.stores.credential import Credential
+from stoker.stores.access import Access, Credential, Route
 from stoker.stores.kinds import grant
 from stoker.stores.opening import open_access, open_store
 from stoker.testing.services import Azurite, run_azurite

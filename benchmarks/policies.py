@@ -10,8 +10,7 @@ from benchmarks.spottrace import STEP_S, Trace
 from stoker.model.job.job import Fallback, Job, Spot
 from stoker.model.run.run import RunState
 from stoker.testing.world.cloud import NAME
-from stoker.testing.world.scenario import MarketPlace, RunPlan, Scenario
-from stoker.testing.world.timeline import START
+from stoker.testing.world.scenario import START, MarketPlace, RunPlan, Scenario
 from stoker.testing.world.world import World
 
 START_S = 240.0  # from asking for a machine to its first step of work

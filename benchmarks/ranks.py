@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.commands import CommandFailed
 from benchmarks.measure import Goal, Plan, Result, interleave
-from stoker.checkpoint.ranks import buckets, ordered
+from stoker.checkpoint import buckets
 
 # Not `import torch`: types are checked where it is not installed, too.
 torch: Any = import_module("torch")
@@ -94,7 +94,7 @@ def _steps(distributed: Any, size_mb: int, rounds: int) -> dict[str, list[float]
     wrap = torch.nn.parallel.DistributedDataParallel
     arranged: list[float] = []
     made = {name: wrap(Net(size_mb)) for name in (BARE, SAME, ANY)}
-    ordered.use(made[ANY])
+    buckets.use(made[ANY])
     scale = torch.ones(1)
 
     def step(name: str) -> float:

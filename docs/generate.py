@@ -19,8 +19,8 @@ from stoker import errors
 from stoker.cli import COMMANDS, cli
 from stoker.errors import StokerError
 from stoker.model.job import fields as kinds
-from stoker.model.job.hang import HangRule
 from stoker.model.job.job import DataInput, Environment, Job, Spot, schema
+from stoker.model.job.sections import HangRule
 from stoker.model.workspace.home import Home
 
 REFERENCE = Path(__file__).parent / "reference"

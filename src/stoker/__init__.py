@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stoker.checkpoint.log import log, should_stop
+    from stoker.checkpoint.surroundings import log, should_stop
     from stoker.client.api.client import Client, cost, run
     from stoker.client.api.handle import RunHandle
     from stoker.model.job.job import DataInput, Environment, Job, Spot
@@ -24,9 +24,9 @@ _HOMES = {
     "RunHandle": "stoker.client.api.handle",
     "Spot": "stoker.model.job.job",
     "cost": "stoker.client.api.client",
-    "log": "stoker.checkpoint.log",
+    "log": "stoker.checkpoint.surroundings",
     "run": "stoker.client.api.client",
-    "should_stop": "stoker.checkpoint.log",
+    "should_stop": "stoker.checkpoint.surroundings",
 }
 
 __all__ = ["Client", "DataInput", "Environment", "Job", "RunHandle", "Spot", "cost", "log", "run", "should_stop"]

@@ -21,11 +21,11 @@ import pytest
 import test_azure_provider as alone
 
 from services import Azurite
+from stoker.providers.azure import node as release
 from stoker.providers.azure.cloud import FORCED
-from stoker.providers.azure.node import release
-from stoker.providers.azure.node.release import Release
+from stoker.providers.azure.node import Release
 from stoker.testing.twin import TwinHandle, twin
-from stoker.twin.access import rights
+from stoker.twin import rights
 from stoker.twin.machines.metadata import NO_EVENTS, MetadataSubject, serve
 from stoker.twin.world import machine_token
 

@@ -20,7 +20,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from services import Azurite
-from stoker.model.node.node import NodeRequest, NodeState, Offer
+from stoker.model.node import NodeRequest, NodeState, Offer
 from stoker.model.workspace import layout
 from stoker.model.workspace.groundwork import GivenOptions
 from stoker.model.workspace.home import Home
@@ -31,7 +31,7 @@ from stoker.stores.kinds import grant
 from stoker.stores.opening import open_store
 from stoker.testing.providers import ProviderContract
 from stoker.testing.twin import TwinHandle, twin
-from stoker.twin.access import rights
+from stoker.twin import rights
 from stoker.twin.time import power
 from stoker.twin.time.weather import Weather
 from stoker.twin.world import machine_token
@@ -393,6 +393,26 @@ class TestAzureProvider(ProviderContract):
         assert self.as_machine("g-1", "DELETE", mine) == 202
         self.cloud.wait(lambda now: now.find(mine) is None)
         assert self._seen(provider, "g-1-1").state is NodeState.UP
+
+    def test_a_gang_is_in_one_placement_group_until_that_has_no_room_left(self, tmp_path: Path) -> None:
+        provider = self.make(tmp_path)
+
+        def near(key: str) -> bool:
+            vm = self.cloud.cloud.find(self.vm(key))
+            assert vm
+            return bool(vm.properties.get("proximityPlacementGroup"))
+
+        provider.start(replace(self.request(tmp_path, "g-1"), gang="g"))
+        self.up(provider, "g-1")
+        assert near("g-1")
+        self.cloud.order("fault", kind="allocation")
+        provider.start(replace(self.request(tmp_path, "g-1-1"), gang="g"))
+        self.cloud.wait(lambda _: self._seen(provider, "g-1-1").trouble == "no-capacity")
+        assert "placement group" in self._seen(provider, "g-1-1").reason
+        provider.start(replace(self.request(tmp_path, "g-2-1"), gang="g"))
+        self.up(provider, "g-2-1")
+        assert not near("g-2-1"), "in the same network, but not in the placement group"
+        assert self.vm("g-2-1").split("/")[4] == self.vm("g-1").split("/")[4]
 
     def test_what_was_only_begun_is_finished_when_it_is_asked_for_again(self, tmp_path: Path) -> None:
         """A server that died between the group and its machine."""

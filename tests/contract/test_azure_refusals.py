@@ -17,7 +17,7 @@ import pytest
 from services import Azurite
 from stoker.errors import JobInvalid, Locked, LoginFailed, NameTaken, NoCapacity, NotAllowed, NotSetUp, QuotaReached
 from stoker.model.job.job import Job, Spot
-from stoker.model.node.node import Need, NodeRequest, NodeState, Offer
+from stoker.model.node import Need, NodeRequest, NodeState, Offer
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
 from stoker.providers import Setup

@@ -13,13 +13,12 @@ import pytest
 
 from services import KEY, Azurite
 from stoker.errors import ProviderFailed
-from stoker.model.node.node import Need, NodeRequest, NodeSight, NodeState
+from stoker.model.node import Need, NodeRequest, NodeSight, NodeState
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
 from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
-from stoker.providers.azure.wire.recording import recording
-from stoker.providers.azure.wire.replaying import IDS
+from stoker.providers.azure.account.recording import IDS, recording
 from stoker.stores.kinds import grant
 from stoker.stores.opening import open_store
 from stoker.testing.twin import TwinHandle, twin

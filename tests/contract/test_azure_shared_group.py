@@ -15,7 +15,7 @@ import test_azure_provider as alone
 
 from services import Azurite
 from stoker.errors import NotAllowed, NotSetUp, ProviderUnavailable
-from stoker.model.node.node import NodeState
+from stoker.model.node import NodeState
 from stoker.model.workspace.groundwork import GivenOptions
 from stoker.model.workspace.home import Home
 from stoker.providers import Setup

@@ -22,13 +22,11 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from services import free_port
 from stoker.errors import BadInput, NoContainer, StoreDenied
 from stoker.stores import Store
-from stoker.stores.access import Route
-from stoker.stores.credential import Credential
+from stoker.stores.access import Credential, MountFolders, Route
 from stoker.stores.gcs.client import GcsBucket
 from stoker.stores.gcs.tokens import boundary
 from stoker.stores.kinds import Grant, grant, kind_of, locate
-from stoker.stores.mounting import MountFolders
-from stoker.stores.objects.segments import ObjectStore
+from stoker.stores.objects.bucket import ObjectStore
 from stoker.stores.opening import AccessStore, open_access, open_granted, open_store
 from stoker.testing.stores import StoreContract
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stoker.testing.fake_machines import FakeMachines
-from stoker.testing.machines import MachinesContract
+from stoker.testing.twin import FakeMachines, MachinesContract
 from stoker.twin.machines import Machines
 from stoker.twin.machines.opening import open_machines
 

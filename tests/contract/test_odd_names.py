@@ -13,8 +13,8 @@ import pytest
 from services import KEY, Azurite, S3Server
 from stoker.errors import StokerError
 from stoker.model.workspace import layout
-from stoker.server.api.runs import logs
-from stoker.server.removals.removals import remove_run
+from stoker.server.api import logs
+from stoker.server.removals import remove_run
 from stoker.stores import Store
 from stoker.stores.azure.containers import container_of
 from stoker.stores.azure.rights import service_sas

@@ -11,15 +11,15 @@ import pytest
 
 from stoker.model import wire
 from stoker.model.job.job import Job
-from stoker.model.node.node import NodeRequest, NodeState
-from stoker.model.node.orders import Orders
+from stoker.model.node import NodeRequest, NodeState
+from stoker.model.orders import Orders
 from stoker.model.snapshot import Snapshot
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
 from stoker.providers import Provider, Setup
 from stoker.providers.local import LocalProvider
 from stoker.stores.folder.store import FolderStore
-from stoker.testing.fake_provider import FakeProvider, RestoringFakeProvider
+from stoker.testing.fakes import FakeProvider, RestoringFakeProvider
 from stoker.testing.providers import ProviderContract
 
 

@@ -6,15 +6,17 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stoker.errors import NoCapacity, ProviderUnavailable
-from stoker.model.node.node import NodeState
+from stoker.model.node import NodeState
 from stoker.model.workspace.home import Home
 from stoker.providers import Setup
 from stoker.providers.ssh import SshProvider
+from stoker.stores.access import Access, Route
 from stoker.testing.ssh_hosts import HostYard, TestHost, lacking, sleeping, ssh_hosts
 
 pytestmark = pytest.mark.skipif(bool(lacking()), reason=lacking())
@@ -102,6 +104,16 @@ def test_a_full_disk_is_told_before_anything_is_started(lab: Lab) -> None:
     finally:
         lab.made[-1].close()
         subprocess.run(["umount", "-l", str(lab.host.home)], check=True, capture_output=True)
+
+
+def test_a_store_that_the_host_cannot_reach_is_told_before_anything_is_started(lab: Lab) -> None:
+    provider = lab.provider()
+    away = Access((Route("runs/", "http://203.0.113.1:10000/devstoreaccount1/runs"),))
+    request = replace(sleeping(provider, lab.folder / "home", "r-1"), access=away.to_text())
+    with pytest.raises(NoCapacity, match="cannot reach the store at http") as caught:
+        provider.start(request)
+    assert "use a folder as the store" in str(caught.value)
+    assert provider.look() == [] and not lab.host.agents()
 
 
 def test_an_sshd_that_forwards_nothing_is_told_with_the_setting_to_change(lab: Lab) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.model.node.node import Need, NodeRequest, Pool
+from stoker.model.node import Need, NodeRequest, Pool
 from stoker.model.workspace.home import Home
 from stoker.providers import Provider, Setup
 from stoker.providers.ssh import SshProvider

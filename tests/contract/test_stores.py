@@ -10,9 +10,9 @@ from services import Azurite, S3Server
 from stoker.stores import Store
 from stoker.stores.folder.store import FolderStore
 from stoker.stores.kinds import grant
-from stoker.stores.objects.segments import ObjectStore
+from stoker.stores.objects.bucket import ObjectStore
 from stoker.stores.opening import AccessStore, open_access, open_store
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 from stoker.testing.stores import StoreContract
 
 

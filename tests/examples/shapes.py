@@ -39,6 +39,14 @@ SHAPES = {
     "bash_wrapper": Shape(
         "bash train.sh", "outputs", ("fitted",), Story(r"^epoch=(\d+) loss", "loss", "fitted/weights.pkl")
     ),
+    # What it requires is in its README, and its folders are values of a dictionary.
+    "basicsr": Shape(
+        "python basicsr/train.py -opt options/train_SRResNet.yml",
+        "experiments",
+        ("experiments",),
+        Story(r"iter: +(\d+), lr", "l_pix", "SRResNet_x4/models/net_g_latest.pth", 8),
+        "--auto_resume",
+    ),
     "change_folder": Shape(
         "python run_experiment.py",
         "experiments",
@@ -68,6 +76,10 @@ SHAPES = {
         ("output",),
         Story(r"iter: (\d+) ", "total_loss", "output/model_final.pth", 4, 2),
         "--resume",
+    ),
+    # The class that trains is in a file with a likely name, and another file uses it.
+    "diffusion_trainer": Shape(
+        "python train_ddpm.py", "results", ("results",), Story(r"milestone (\d+) saved", "loss", "model-*.pt")
     ),
     "dqn_replay": Shape(
         "python dqn.py",
@@ -223,6 +235,13 @@ SHAPES = {
     "notebook_like": Shape(
         "python analysis.py", "outputs", ("perceptron.pkl",), Story("^accuracy", "accuracy", "perceptron.pkl", ANEW)
     ),
+    "onmt_prefix": Shape(
+        "python train.py",
+        "outputs",
+        ("model_step_*.pt",),
+        Story(r"Step +(\d+)/", "ppl", "model_step_80.pt", 8),
+        f"--train_from {NEWEST}",
+    ),
     "optuna_sqlite": Shape(
         "python tune.py",
         "outputs",
@@ -268,6 +287,14 @@ SHAPES = {
         "outputs",
         ("work_dirs",),
         Story(r"epoch (\d+)/40", "train_loss", "work_dirs/base/latest.pth"),
+    ),
+    # The flag's variable is the path to save to later on, without a suffix.
+    "tacotron2": Shape(
+        "python train.py --output_directory ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"^Train loss (\d+) ", "train_loss", "checkpoint_*", 8),
+        f"--checkpoint_path {NEWEST}",
     ),
     "template_yaml": Shape(
         "python run.py",

@@ -19,7 +19,7 @@ from typing import Any
 from stoker.agent.processes.family import MARK
 from stoker.errors import Missing
 from stoker.model.job.job import Job
-from stoker.model.node.orders import Orders, Wish, Wishes
+from stoker.model.orders import Orders, Wish, Wishes
 from stoker.model.run.report import Phase, Report
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.wire import dump, load

@@ -15,7 +15,7 @@ from azuretwin import TRAIN, Cloud, weights_after
 from shell import Shell
 
 from stoker.client.api.client import Client
-from stoker.client.api.leftovers import Nodes
+from stoker.client.api.resources import Nodes
 from stoker.client.settings import from_environment
 from stoker.errors import StokerError
 from stoker.model.job.job import Job, Spot

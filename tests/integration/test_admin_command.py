@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stoker.cli import answer
-from stoker.client.local import groundwork
+from stoker.client.local import rehearsal
 from stoker.model.workspace.groundwork import GivenOptions
 from stoker.providers.azure.setup.cloud import open_cloud
 from stoker.providers.azure.setup.resources import GROUPS_API, WantedResource
@@ -28,7 +28,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwinHandle]:
 @pytest.fixture
 def cloud(shared: TwinHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwinHandle]:
     """`--twin` means this one, and the current folder is empty."""
-    monkeypatch.setattr(groundwork, "rehearse", lambda *_: asdict(shared.address))
+    monkeypatch.setattr(rehearsal, "rehearse", lambda *_: asdict(shared.address))
     monkeypatch.setenv("STOKER_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     yield shared

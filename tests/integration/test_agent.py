@@ -17,7 +17,7 @@ import pytest
 from agentnode import RUN, Node, eventually
 
 from stoker.agent.pack import pack
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
 from stoker.model.run.report import Outcome, Phase, RankEnd
 from stoker.model.snapshot import EntryKind
 from stoker.model.wire import dump, load

@@ -15,7 +15,7 @@ from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.shipping.worker import StoreTrouble
 from stoker.errors import Missing, StoreUnavailable
 from stoker.model.job.job import Job
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
 from stoker.model.run.report import MetricSummary
 from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore

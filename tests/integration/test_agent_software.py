@@ -15,7 +15,7 @@ from agentnode import Node
 
 from stoker.agent.environment import python as uvtool
 from stoker.agent.pack import pack
-from stoker.model.job.software import Software
+from stoker.model.job.sections import Software
 from stoker.model.run.report import Outcome, Report
 
 UV = ("--uv", str(Path(sys.executable).with_name("uv")))

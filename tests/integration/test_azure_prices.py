@@ -18,7 +18,7 @@ from stoker.errors import BadInput, ProviderFailed
 from stoker.providers.azure.account.account import PUBLIC_PRICES
 from stoker.providers.azure.market import listed as snapshot
 from stoker.providers.azure.market import refresh
-from stoker.providers.azure.market.listing import Listing, believed, read
+from stoker.providers.azure.market.listed import Listing, believed, read
 from stoker.providers.azure.market.prices import AGAIN_S, KEEP_S, PriceList
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

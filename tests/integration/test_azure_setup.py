@@ -17,8 +17,8 @@ from stoker.providers.azure.setup.cloud import ASSIGNMENTS, open_cloud
 from stoker.providers.azure.setup.resources import ROLES_API, WantedResource
 from stoker.providers.azure.setup.setup import AzureSetup
 from stoker.testing.twin import TwinHandle, twin
-from stoker.twin.access.rights import DEFINITIONS
-from stoker.twin.arm.requests.versions import newest
+from stoker.twin.arm.bodies import newest
+from stoker.twin.rights import DEFINITIONS
 from stoker.twin.state import name_uuid
 
 ANNA = "11111111-1111-4111-8111-111111111111"

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 from agentnode import RUN, Node, eventually
 
-from stoker.model.checkpoint import CheckpointSet
 from stoker.model.run.report import Outcome
+from stoker.model.snapshot import CheckpointSet
 from stoker.model.wire import load
 from stoker.model.workspace import layout
 

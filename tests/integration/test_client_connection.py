@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from stoker.client.api.connection import Connection, ServerAddress, error_from
-from stoker.client.api.tail import Tail
+from stoker.client.api.reading import Tail
 from stoker.errors import (
     BadInput,
     Conflict,

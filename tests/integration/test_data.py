@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from shell import Shell
@@ -23,10 +22,10 @@ from faultproxy import FaultProxy, Kind, run_proxy
 from services import KEY, Azurite, S3Server
 from stoker.client.api.client import Client
 from stoker.client.data import putting
+from stoker.client.data.content import Wrong
 from stoker.client.data.datasets import Datasets
 from stoker.client.data.putting import Put, PutOptions
-from stoker.client.data.registry import Reached, Reaching, Registry
-from stoker.client.data.verifying import Wrong
+from stoker.client.data.registry import About, Reached, Reaching, Registry
 from stoker.client.local import launch
 from stoker.client.progress import TransferProgress
 from stoker.client.settings import from_environment
@@ -34,10 +33,9 @@ from stoker.errors import BadInput, Conflict, Corrupt, DatasetRefused, FileChang
 from stoker.model.dataset import DataFile, Manifest
 from stoker.model.workspace import layout
 from stoker.stores import Store
-from stoker.stores.credential import NOTHING, Credential
+from stoker.stores.access import NOTHING, Credential
 from stoker.stores.kinds import grant
-from stoker.stores.objects.bucket import Bucket
-from stoker.stores.objects.segments import ObjectStore
+from stoker.stores.objects.bucket import Bucket, ObjectStore
 from stoker.stores.opening import open_on_node, open_store
 
 KINDS = ["folder", "azurite", "s3"]
@@ -73,8 +71,8 @@ class Place:
         told = {"name": self.name, "url": seen_at or url, "credential": kind, "values": values, "check": False}
         client.connection.post("/v1/stores", told)
 
-    def put(self, source: Path, *, repair: bool = False, **about: Any) -> Put:
-        return self.datasets.put(source, self.dataset, store=self.name, repair=repair, **about)
+    def put(self, source: Path, *, repair: bool = False, about: About | None = None) -> Put:
+        return self.datasets.put(source, self.dataset, store=self.name, about=about, repair=repair)
 
     def contents(self) -> dict[str, bytes]:
         """By their hash, as they lie there."""
@@ -126,7 +124,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("place", KINDS, indirect=True)
 def test_a_folder_goes_to_a_store_and_comes_back_byte_for_byte(tree: Path, place: Place, tmp_path: Path) -> None:
-    first = place.put(tree, description="ants and bees", licence="CC0", tags=["small"])
+    first = place.put(tree, about=About("ants and bees", "CC0", ("small",)))
     assert (first.new, first.version.number, first.version.files, first.sent_files) == (True, 1, 6, 5)
     assert set(place.contents().values()) == set(CONTENTS.values())  # each content once
     again = place.put(tree)

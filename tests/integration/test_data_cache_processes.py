@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.data.cache import Cache
+from stoker.agent.data.cache import Cache, Hold, held
 from stoker.agent.data.downloading import Download, Tally, WantedContent
 from stoker.agent.data.mounts import libc, unmount_below
-from stoker.agent.data.room import Hold, held
 from stoker.agent.pack import pack
 from stoker.errors import StoreFailed
 
@@ -43,7 +42,7 @@ def test_what_a_dead_node_held_is_let_go(tmp_path: Path) -> None:
         import os, sys, time
         from pathlib import Path
         from stoker.agent.data.cache import Cache
-        from stoker.agent.data.room import Hold
+        from stoker.agent.data.cache import Hold
         cache = Cache(Path({str(cache.root)!r}))
         hold = Hold(cache, "dead")
         hold.take()
@@ -69,7 +68,7 @@ import random, sys, hashlib, os
 from pathlib import Path
 from stoker.agent.data.cache import Cache
 from stoker.agent.data.downloading import Download, Tally, WantedContent
-from stoker.agent.data.room import Hold
+from stoker.agent.data.cache import Hold
 from stoker.errors import StoreFailed
 root, key, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 dice = random.Random(seed)
@@ -136,9 +135,9 @@ AS_NOBODY = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from stoker.agent.data import linking
+from stoker.agent.data import source
 from stoker.agent.data.cache import Cache
-from stoker.agent.data.room import Hold
+from stoker.agent.data.cache import Hold
 from stoker.model.dataset import DataFile
 import hashlib
 cache = Cache(Path(sys.argv[1]))
@@ -149,8 +148,8 @@ with cache.fetching(name) as part:
     part.write(b"data")
     cache.commit(name, name)
 top = hold.trees / "images"
-linking.plant(top, [DataFile("a/b.txt", 4, name)], lambda file, path: cache.use(name, path))
-print(linking.protect(top))
+source.plant(top, [DataFile("a/b.txt", 4, name)], lambda file, path: cache.use(name, path))
+print(source.protect(top))
 for verb in (lambda: open(top / "a/b.txt", "ab"), lambda: os.remove(top / "a/b.txt"), lambda: open(top / "new", "w")):
     try:
         verb()

@@ -15,9 +15,9 @@ import pytest
 from agentnode import RUN, Node, eventually
 
 from stoker.agent.processes.family import AHEAD
-from stoker.model.checkpoint import CheckpointSet
-from stoker.model.node.orders import Notice, Wishes
+from stoker.model.orders import Notice, Wishes
 from stoker.model.run.report import Outcome, Phase
+from stoker.model.snapshot import CheckpointSet
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout
 
@@ -185,7 +185,7 @@ def test_what_the_library_saved_is_committed_at_once(node: Node) -> None:
     eventually(lambda: sets(node), "the commit")
     assert time.monotonic() - given < 5, "long before the end of the notice"
     assert newest(node) == b"saved for the notice"
-    eventually(lambda: node.events("notice-committed"), "the event")
+    eventually(lambda: node.events("notice-committed") and node.events("notice-saved"), "the events")
     assert "at step 7" in node.events("notice-saved")[0]
     assert "checkpoint 1 is saved" in node.events("notice-committed")[0]
     withdraw(node)

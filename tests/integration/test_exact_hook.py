@@ -76,3 +76,17 @@ def test_generators_of_a_script_without_a_framework_are_restored(save: str, tmp_
     assert it.run() == [*codes, KILLED, 0], it.said("killed")
     it.assert_same("killed", "killed-undisturbed")
     assert it.final("bare") != it.final("killed-undisturbed")
+
+
+@pytest.mark.heavy
+def test_ranks_of_ddp_end_with_the_same_bits_though_only_the_first_one_saves(tmp_path: Path) -> None:
+    it = drill(tmp_path, "ddp", "torch._dynamo", "torch.utils.data", "numpy")
+    kinds = ("epochs", "first", "midway", "own")  # `first`: only the first rank evaluates
+    codes = [code for kind in kinds for code in add(it, kind, [random.randrange(8, 22)], KIND=kind)]
+    it.add("bare", kill_at=15, KIND="epochs")
+    it.add("bare", KIND="epochs")
+    assert it.run() == [*codes, KILLED, 0], it.said("epochs")
+    for kind in kinds:
+        it.assert_same(kind, f"{kind}-undisturbed")
+        assert it.said(kind).count("random states are as they were") == 2, it.said(kind)
+    assert it.final("bare") != it.final("epochs-undisturbed")

@@ -11,7 +11,7 @@ TRAIN = """
 import hashlib, json, os, random, time
 import numpy, torch, transformers
 from torch.utils.data import Dataset
-from stoker.checkpoint import log as progress
+from stoker.checkpoint import surroundings as progress
 from stoker.checkpoint.huggingface import StokerCallback
 
 progress.EVERY_S = 0.0  # says at every step how much is done

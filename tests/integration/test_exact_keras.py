@@ -12,7 +12,7 @@ from test_exact_drill import KILLED, Drill
 TRAIN = """
 import hashlib, json, os, random, time
 import keras, numpy
-from stoker.checkpoint import log as progress
+from stoker.checkpoint import surroundings as progress
 from stoker.checkpoint.keras import StokerCallback
 
 progress.EVERY_S = 0.0  # says at every step how much is done

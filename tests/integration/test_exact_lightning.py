@@ -13,7 +13,7 @@ warnings.simplefilter("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 import lightning, numpy, torch
 from torch.utils.data import DataLoader, Dataset
-from stoker.checkpoint import log as progress
+from stoker.checkpoint import surroundings as progress
 from stoker.checkpoint.lightning import StokerCallback
 
 progress.EVERY_S = 0.0  # says at every step how much is done

@@ -16,7 +16,7 @@ import pytest
 from agentnode import RUN, Node, eventually
 
 from stoker.agent.pack import pack
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
 from stoker.model.run.report import Outcome, Report
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -17,8 +18,8 @@ import pytest
 from shell import Shell
 
 import stoker
-from stoker.agent.hang.processes import by_rank
-from stoker.agent.hang.stacks import StackTaker, asked
+from stoker.agent.processes.doctor import by_rank
+from stoker.agent.processes.stacks import StackTaker, asked
 
 HOOK = Path(stoker.__file__).parent / "checkpoint" / "startup"
 STUCK = "import queue, sys; print('on', flush=True); queue.Queue().get()"
@@ -212,3 +213,38 @@ def test_the_rank_that_others_wait_for_is_named_with_its_line_of_code(shell: She
     events = shell.stoker("show", "job-1").stdout
     assert "rank 1 is behind" in events
     shell.stoker("cancel", "job-1")
+
+
+def test_the_stacks_of_all_nodes_are_shown_on_demand_and_the_ranks_continue(shell: Shell) -> None:
+    shell.write(
+        "train.py",
+        """
+        import os, time
+        def waits_for_data():
+            while not os.path.exists(GO): time.sleep(0.05)
+        def computes():
+            while not os.path.exists(GO): sum(range(1000))
+        GO = os.environ["GO"]
+        print("on", flush=True)
+        computes() if os.environ["RANK"] == "0" else waits_for_data()
+        """,
+    )
+    go = shell.folder / "go"
+    shell.job("python train.py", nodes=2, env={"GO": str(go)})
+    shell.stoker("run", "--detach", "--name", "pair")
+    shell.wait_for(lambda: shell.stoker("logs", "pair").stdout.count("on") == 2, "both ranks")
+
+    def told() -> str:
+        said = shell.stoker("stacks", "pair").stdout
+        return said if "in computes" in said and "in waits_for_data" in said else ""
+
+    said = shell.wait_for(told, "the stacks of both nodes")
+    assert said.index("rank 0, main thread") < said.index("in computes") < said.index("rank 1, main thread")
+    found = json.loads(shell.stoker("stacks", "pair", "--json").stdout)["ranks"]
+    assert [one["rank"] for one in found] == [0, 1]
+    key = shell.facts("pair")["attempts"][0]["peers"][0]["key"]
+    assert f"/{key}/" in shell.stoker("exec", "--node", "1", "pair", "--", "pwd").stdout
+    assert "it has nodes 0 to 1" in shell.stoker("exec", "--node", "2", "pair", "--", "true", code=None).stderr
+    go.touch()
+    assert shell.ended("pair")["state"] == "succeeded"
+    assert "has no node" in shell.stoker("stacks", "pair", code=None).stderr

@@ -23,7 +23,8 @@ def test_a_plan_for_a_cloud_that_is_not_set_up_shows_list_prices_and_a_run_is_re
     assert "on demand" in fixed and " spot " not in fixed, "what the job rules out is not proposed"
     wrong = shell.stoker("plan", "--on", "azure", "--gpu", "A11", code=2).stderr
     assert "expected a GPU that `azure` has, such as `T4`, `A10`" in wrong
-    assert "expected a cloud with a twin: `azure`" in shell.stoker("plan", "--twin", code=2).stderr
+    nowhere = shell.stoker("plan", "--twin", code=2).stderr
+    assert "expected a cloud with a twin: `azure`" in nowhere and "hint: add `--on azure`" in nowhere
     refused = shell.stoker("run", "--on", "azure", code=None)
     assert refused.returncode != 0 and "Azure is not set up on this computer" in refused.stderr
     assert "no runs yet" in shell.stoker("ps").stderr

@@ -211,7 +211,7 @@ def test_a_database_is_not_rebuilt_without_a_store_that_holds_runs(shell: Shell,
 
 def test_a_client_is_given_a_part_of_a_store(shell: Shell, azurite: Azurite) -> None:
     from stoker.client.api.client import Client
-    from stoker.client.api.stores import Stores
+    from stoker.client.api.resources import Stores
     from stoker.client.settings import from_environment
     from stoker.errors import StoreDenied
     from stoker.stores.opening import open_access

@@ -21,7 +21,7 @@ from agentnode import RUN, Node, eventually
 from stoker.agent.data.mounts import mounted_below
 from stoker.model.dataset import DataFile, Manifest
 from stoker.model.job.job import DataMode
-from stoker.model.node.orders import DataOrder, Orders
+from stoker.model.orders import DataOrder, Orders
 from stoker.model.run.report import Outcome, Phase
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout

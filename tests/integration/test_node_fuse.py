@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from agentnode import CLOUD, RUN, Node, eventually
 
-from stoker.model.node.orders import Orders, Wishes
+from stoker.model.orders import Orders, Wishes
 from stoker.model.run.money import Fuse
 from stoker.model.run.report import Outcome, Phase
 from stoker.model.wire import dump, load

@@ -18,15 +18,14 @@ from services import Azurite, S3Server
 from stoker.agent.data.mounts import mounted_below
 from stoker.model.dataset import DataFile, Manifest
 from stoker.model.job.job import DataMode
-from stoker.model.node.orders import DataOrder
+from stoker.model.orders import DataOrder
 from stoker.model.run.report import Outcome
 from stoker.model.workspace import layout
-from stoker.stores.access import Access, Route
-from stoker.stores.credential import Credential
+from stoker.stores.access import Access, Credential, Route
 from stoker.stores.kinds import grant
 from stoker.stores.opening import open_store
-from stoker.stores.sealed.sealing import seal
-from stoker.stores.sealed.signing import new_key, signed, unverified
+from stoker.stores.sealing import seal
+from stoker.stores.signing import new_key, signed, unverified
 
 BIG = os.urandom(20_000_000)
 FILES = {"train/ant.txt": b"ant", "val/a b ünï.txt": b"bee", "empty": b"", "big.bin": BIG}

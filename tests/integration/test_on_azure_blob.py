@@ -197,7 +197,7 @@ def test_a_killed_server_costs_nothing(far: Shell) -> None:
 
 def opened(shell: Shell) -> tuple[str, Any]:
     """The URL and the credential of the store that is far."""
-    from stoker.stores.credential import Credential
+    from stoker.stores.access import Credential
 
     url = next(
         one["url"] for one in json.loads(shell.stoker("store", "ls", "--json").stdout)["stores"] if one["workspace"]

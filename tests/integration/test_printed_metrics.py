@@ -45,6 +45,16 @@ def test_metrics_of_an_unchanged_script_are_found_listed_and_missed(shell: Shell
     assert "no match" in shell.stoker("metrics", "bars", "--try", "recall ([0-9.]+)").stdout
 
 
+def test_files_with_metrics_are_named_in_the_log(shell: Shell) -> None:
+    table = "epoch,train_loss\\n0,0.5\\n1,0.25\\n"
+    shell.write("train.py", f"open('outputs/metrics.csv', 'w').write('{table}')\n")
+    shell.write("stoker.yaml", "name: table\nrun: python train.py\n")
+    told = "metrics found in CSV files: train_loss"
+    assert shell.stoker("run").stderr.count(told) == 1
+    logs = shell.stoker("logs")
+    assert (logs.stdout, logs.stderr.count(told)) == ("", 1)
+
+
 def test_a_bad_pattern_is_reported_where_it_stands(shell: Shell) -> None:
     shell.write("stoker.yaml", "name: bars\nrun: python train.py\nmetrics:\n  loss: 'loss ('\n")
     refused = shell.stoker("plan", code=2)

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 from stoker.checkpoint import Checkpoint
-from stoker.checkpoint.ranks.ordered import OrderedSum
+from stoker.checkpoint.buckets import OrderedSum
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stoker.providers.azure.node.release import MACHINE, Release
+from stoker.providers.azure.node import MACHINE, Release
 
 OWN = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/node_ab12cd34"
 

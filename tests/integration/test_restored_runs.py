@@ -14,8 +14,8 @@ from stoker.model import wire
 from stoker.model.run.run import Run, RunState
 from stoker.model.workspace import layout
 from stoker.server.records.tables import DatasetRecord
+from stoker.stores import signing
 from stoker.stores.folder.store import FolderStore
-from stoker.stores.sealed import signing
 
 # Works until a file allows it to end.
 WORKS = """

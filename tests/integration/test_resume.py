@@ -14,13 +14,12 @@ import pytest
 from shell import Shell
 
 from services import Azurite
-from stoker.model.checkpoint import CheckpointSet
 from stoker.model.job.job import Job
 from stoker.model.run.run import Attempt, AttemptState, Run
-from stoker.model.snapshot import Entry, EntryKind
+from stoker.model.snapshot import CheckpointSet, Entry, EntryKind
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout
-from stoker.server.results.heritage import Heritage
+from stoker.server.results.parcels import Heritage
 from stoker.server.rounds.outside import Clock
 from stoker.stores.opening import open_store
 

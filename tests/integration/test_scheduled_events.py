@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from stoker.agent.notice.noticing import NoticeBoard
-from stoker.model.node.orders import Notice
-from stoker.providers.azure.node import scheduledevents
-from stoker.providers.azure.node.scheduledevents import ScheduledEvents, deadline
+from stoker.model.orders import Notice
+from stoker.providers.azure import node
+from stoker.providers.azure.node import ScheduledEvents, deadline
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -70,7 +70,7 @@ def metadata() -> Iterator[Metadata]:
 
 @pytest.fixture
 def heard(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Notice | None]]:
-    monkeypatch.setattr(scheduledevents, "EVERY_S", 0.01)
+    monkeypatch.setattr(node, "EVERY_S", 0.01)
     notices: list[Notice | None] = []
     board = NoticeBoard(notices.append)
     events = ScheduledEvents(metadata.url, lambda one: board.post("machine", one), lambda *_: None)

@@ -11,12 +11,12 @@ import pytest
 
 from softwaresite import Site
 from stoker.client.settings import ClientSettings, from_environment
-from stoker.client.software.resolving import resolve
 from stoker.client.software.taking import Along, files, take
+from stoker.client.software.wheels import resolve
 from stoker.client.source.tree import scan
 from stoker.errors import JobInvalid
 from stoker.model.job.job import Job
-from stoker.model.job.software import is_ours
+from stoker.model.job.sections import is_ours
 
 
 class User:

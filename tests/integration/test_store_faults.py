@@ -12,14 +12,13 @@ import pytest
 from faultproxy import FaultProxy, Kind, run_proxy
 from services import Azurite, S3Server
 from stoker.errors import AlreadyThere, Corrupt, FileChanged, Missing, StoreDenied, StoreFailed, StoreUnavailable
-from stoker.server.removals.removals import remove_run
+from stoker.server.removals import remove_run
 from stoker.stores import Store
-from stoker.stores.credential import Credential
+from stoker.stores.access import Credential
 from stoker.stores.kinds import grant
 from stoker.stores.opening import open_access, open_store
-from stoker.stores.transfer.downloading import part_of
-from stoker.stores.transfer.files import Item, download, upload
-from stoker.stores.transfer.still import mark_of
+from stoker.stores.transfer.files import Item, download, part_of, upload
+from stoker.stores.transfer.verified import mark_of
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ import pytest
 from services import Azurite, run_azurite
 from stoker.errors import StoreDenied
 from stoker.model.workspace import layout
-from stoker.stores.access import Access, Route
-from stoker.stores.credential import Credential
+from stoker.stores.access import Access, Credential, Route
 from stoker.stores.kinds import grant
 from stoker.stores.opening import open_access, open_store
 

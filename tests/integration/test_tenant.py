@@ -25,19 +25,18 @@ from agentnode import CLOUD, RUN, Node, eventually
 from stoker.agent.checkpoints.restoring import is_fenced
 from stoker.agent.machine.incarnation import take_over
 from stoker.errors import Missing
-from stoker.model.checkpoint import CheckpointSet
-from stoker.model.node.node import Lease
-from stoker.model.node.orders import Orders, Wish, Wishes
+from stoker.model.node import Lease
+from stoker.model.orders import Orders, Wish, Wishes
 from stoker.model.run.money import Fuse
 from stoker.model.run.report import Outcome, Phase
 from stoker.model.run.run import Event
-from stoker.model.snapshot import Snapshot
+from stoker.model.snapshot import CheckpointSet, Snapshot
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout
-from stoker.providers.azure.deployment.booting import BOOT, CONFIG, Boot, custom_data
+from stoker.providers.azure.booting import BOOT, CONFIG, Boot, custom_data
 from stoker.stores.access import Access, Route
-from stoker.stores.sealed.sealing import seal
-from stoker.stores.sealed.signing import new_key, signed
+from stoker.stores.sealing import seal
+from stoker.stores.signing import new_key, signed
 
 TRAINING = """
     import time

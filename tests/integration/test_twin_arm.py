@@ -28,8 +28,7 @@ from azure.mgmt.msi import ManagedServiceIdentityClient
 from azure.mgmt.network import NetworkManagementClient
 from azure.mgmt.resource.resources import ResourceManagementClient
 
-from stoker.testing.fake_machines import FakeMachines
-from stoker.testing.twin import TwinHandle, real_machines, twin
+from stoker.testing.twin import FakeMachines, TwinHandle, real_machines, twin
 from stoker.twin.machines import MachineSpec
 from stoker.twin.twin import Twin
 from stoker.twin.world import machine_token

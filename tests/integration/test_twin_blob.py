@@ -18,14 +18,13 @@ import pytest
 from services import INSTALLED
 from stoker.errors import AzuriteMissing
 from stoker.stores import Store
+from stoker.stores.access import Credential
 from stoker.stores.azure.containers import BlobContainers
 from stoker.stores.azure.rights import account_sas
-from stoker.stores.credential import Credential
 from stoker.stores.kinds import locate
 from stoker.stores.opening import open_store
-from stoker.twin import state
-from stoker.twin.access import tokens
-from stoker.twin.blob.service import BlobService, StorageAccount
+from stoker.twin import state, tokens
+from stoker.twin.blob import BlobService, StorageAccount
 from stoker.twin.state import CloudState
 from stoker.twin.time.weather import Weather
 
@@ -143,7 +142,7 @@ def test_blobs_of_an_account_that_was_deleted_are_gone(services: Callable[[], Bl
 
 def test_it_ends_with_its_twin_however_that_ends(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from stoker.twin.blob.service import BlobService\n"
+        "import sys, time; from pathlib import Path; from stoker.twin.blob import BlobService\n"
         "service = BlobService(Path(sys.argv[1]), [Path(sys.argv[2])])\n"
         "print(service.start().port, flush=True); time.sleep(600)"
     )

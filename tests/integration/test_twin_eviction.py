@@ -21,7 +21,7 @@ import pytest
 
 from stoker.twin.machines.opening import open_machines
 from stoker.twin.twin import Twin, TwinAddress
-from stoker.twin.web import tls
+from stoker.twin.web import server
 
 KINDS = ["walled", "plain"]
 COMPUTE = "2024-07-01"
@@ -182,7 +182,7 @@ def twin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Twin]:
             world.token_for,
             acknowledged=world.acknowledged,
             walls=request.param == "walled",
-            authority=tls.certificate(folder / "tls").authority,
+            authority=server.certificate(folder / "tls").authority,
         ),
         speed=12.0,  # a notice of 30 seconds passes in 2.5
     )

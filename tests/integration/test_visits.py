@@ -14,7 +14,7 @@ from agentnode import RUN, Node, eventually
 from shell import Shell
 
 from stoker.errors import Missing
-from stoker.model.node.orders import Visit, VisitEnd, Wishes
+from stoker.model.orders import Visit, VisitEnd, Wishes
 from stoker.model.run.report import Outcome, Phase
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout

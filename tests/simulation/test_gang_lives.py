@@ -7,18 +7,17 @@ from decimal import Decimal
 
 import pytest
 
+from stoker.engine.lease import spare_keys
 from stoker.engine.money import paying
 from stoker.engine.money.fuse import Allowance
-from stoker.engine.nodes.keys import spare_keys
 from stoker.engine.offers.market import Market
 from stoker.model.job.job import Job, Spot
 from stoker.model.run.run import Run, RunState
 from stoker.testing.world.__main__ import described
-from stoker.testing.world.drawing import gangs
+from stoker.testing.world.drawing import broken, gangs, shrunk, story
 from stoker.testing.world.gang import WorldGang
 from stoker.testing.world.real.world import RealWorld
 from stoker.testing.world.scenario import MarketPlace, Mishap, MishapKind, RunPlan, Scenario
-from stoker.testing.world.shrinking import broken, shrunk, story
 from stoker.testing.world.world import World
 
 WORLDS, BLOCKS = 40, 4
@@ -66,10 +65,12 @@ def scenario(*plans: RunPlan, mishaps: tuple[Mishap, ...] = (), capacity: int | 
     return Scenario(1, plans, mishaps, (place,))
 
 
-def plan(nodes: int, at: float = 0.0, work_s: float = 600.0, budget: str = "", **more: bool) -> RunPlan:
+def plan(
+    nodes: int, at: float = 0.0, work_s: float = 600.0, budget: str = "", shards: bool = False, peers_fail: bool = True
+) -> RunPlan:
     limit = Decimal(budget) if budget else None
     job = Job(name="ants", run="true", on="cloud", nodes=nodes, spot=Spot(), budget=limit)
-    return RunPlan(job, at=at, work_s=work_s, **more)
+    return RunPlan(job, at=at, work_s=work_s, shards=shards, peers_fail=peers_fail)
 
 
 def lived(world: World) -> tuple[list[Run], World]:
@@ -132,8 +133,8 @@ def test_a_gang_that_may_ask_for_any_number_of_spares_passes_its_budget(monkeypa
     assert broken(gangs(330)) is None
     payable = paying.payable
 
-    def careless(run: Run, market: Market, allowance: Allowance | None, now: datetime) -> Market | None:
-        return market if spare_keys(run) else payable(run, market, allowance, now)
+    def careless(run: Run, market: Market, allowance: Allowance | None, now: datetime, nodes: int = 1) -> Market | None:
+        return market if spare_keys(run) else payable(run, market, allowance, now, nodes)
 
     monkeypatch.setattr(paying, "payable", careless)
     found = broken(gangs(330))

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from stoker.engine.money import fuse
-from stoker.model import checkpoint
+from stoker.model import snapshot
 from stoker.testing.world.agent import Agent
-from stoker.testing.world.drawing import stormy
+from stoker.testing.world.drawing import broken, shrunk, stormy, story
 from stoker.testing.world.server import WorldServer
-from stoker.testing.world.shrinking import broken, shrunk, story
 
 WORLDS = 2_500  # about as many as the short form goes through
 
@@ -24,8 +23,8 @@ def first_broken(promise: str) -> int:
 
 
 def without_fences(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(checkpoint, "fenced", lambda *_: False)
-    patch.setattr(checkpoint, "visible", lambda positions, _fences: sorted(positions, reverse=True))
+    patch.setattr(snapshot, "fenced", lambda *_: False)
+    patch.setattr(snapshot, "visible", lambda positions, _fences: sorted(positions, reverse=True))
 
 
 def without_leases(patch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,10 @@ import sys
 import pytest
 
 from stoker.testing.world.__main__ import described
-from stoker.testing.world.drawing import away, calm, stormy
+from stoker.testing.world.drawing import away, broken, calm, shrunk, stormy, story
 from stoker.testing.world.real.loop import VirtualLoop
 from stoker.testing.world.real.world import RealWorld
-from stoker.testing.world.shrinking import broken, shrunk, story
-from stoker.testing.world.timeline import Timeline
+from stoker.testing.world.scenario import Timeline
 
 LIVES, BLOCKS = 1000, 10
 MANY_LIVES, MANY_BLOCKS = 20_000, 40

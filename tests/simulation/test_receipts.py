@@ -8,9 +8,9 @@ from decimal import Decimal
 import pytest
 
 from stoker.client.report.explain import explain
-from stoker.engine.money.costing import costs
 from stoker.engine.money.meter import spent
 from stoker.engine.money.receipt import receipt
+from stoker.engine.money.spending import costs
 from stoker.model.run.money import By
 from stoker.model.run.receipt import Part
 from stoker.testing.world.drawing import calm, stormy

@@ -7,9 +7,8 @@ import pytest
 from stoker.model.job.job import Job, Spot
 from stoker.model.run.run import RunState
 from stoker.testing.world.__main__ import described
-from stoker.testing.world.drawing import away, calm, stormy
+from stoker.testing.world.drawing import away, broken, calm, shared, shrunk, stormy, story
 from stoker.testing.world.scenario import MarketPlace, Mishap, MishapKind, RunPlan, Scenario
-from stoker.testing.world.shrinking import broken, shrunk, story
 from stoker.testing.world.world import World
 
 LIVES = 5_000
@@ -97,4 +96,4 @@ def test_every_fault_is_drawn() -> None:
     def faults(scenario: Scenario) -> set[MishapKind]:
         return {mishap.fault for mishap in scenario.mishaps}
 
-    assert set().union(*(faults(stormy(seed)) for seed in range(200))) == set(MishapKind)
+    assert set().union(*(faults(draw(seed)) for draw in (stormy, shared) for seed in range(200))) == set(MishapKind)

@@ -13,28 +13,24 @@ from typing import Any, ClassVar
 from stoker.engine.decision import Decision
 from stoker.errors import ProviderUnavailable
 from stoker.model import wire
-from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
-from stoker.model.node.orders import Wish
+from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
+from stoker.model.orders import Wish
 from stoker.model.run.money import Limit, Period
 from stoker.model.run.report import Phase, Report
 from stoker.model.run.run import Run
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
+from stoker.server.records.copies import FactsRecorder, Signing
 from stoker.server.records.database import Database
-from stoker.server.records.recorder import FactsRecorder, Signing
 from stoker.server.records.tables import StoreTable
-from stoker.server.rounds.clusters import ClusterBook
-from stoker.server.rounds.leases import Leases
+from stoker.server.rounds.books import ClusterBook, LimitBook, Visits
 from stoker.server.rounds.ledger import Ledger
-from stoker.server.rounds.limits import LimitBook
 from stoker.server.rounds.outside import Clock
 from stoker.server.rounds.performer import Performer
 from stoker.server.rounds.reconciler import Reconciler
-from stoker.server.stores.accesses import Accesses
-from stoker.server.stores.keychain import Vault, open_keychain
-from stoker.server.stores.stores import StoreDirectory
-from stoker.server.visits.wishes import Visits
-from stoker.testing.fake_provider import FakeProvider
+from stoker.server.stores.accesses import Accesses, Leases
+from stoker.server.stores.stores import StoreDirectory, Vault, open_keychain
+from stoker.testing.fakes import FakeProvider
 
 Make = Callable[..., Run]
 
@@ -97,9 +93,7 @@ class World:
         self.ledger.closed = self.limits.closed
         accesses = Accesses(self.stores, self._keychain, self.clock)
         leases = Leases(self.providers, self.stores, accesses, self.clock)
-        performer = Performer(
-            self.providers, self.stores, accesses, leases, self.ledger, Vault(self._root), self.clock, Visits()
-        )
+        performer = Performer(self.providers, self.stores, leases, self.ledger, Vault(self._root), self.clock, Visits())
         clusters = ClusterBook(self.database, self.providers)
         self.reconciler = Reconciler(
             self.ledger, self.stores, self.providers, performer, self.clock, self.limits, clusters

@@ -11,8 +11,8 @@ import pytest
 
 from stoker.engine.money.meter import spent
 from stoker.model.job.job import Job, Spot
-from stoker.model.node.node import Offer
-from stoker.model.node.orders import Notice
+from stoker.model.node import Offer
+from stoker.model.orders import Notice
 from stoker.model.run.money import Spell
 from stoker.model.run.receipt import Receipt
 from stoker.model.run.report import Climb, Effort, Kept, Outcome, Phase

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from stoker.twin import ids, state
-from stoker.twin.arm.requests import dispatch, versions
-from stoker.twin.arm.requests.ask import ArmAnswer, Ask
+from stoker.twin.arm import bodies, dispatch
+from stoker.twin.arm.ask import ArmAnswer, Ask
 from stoker.twin.state import CloudState, Instance
 from stoker.twin.time import passing
 from stoker.twin.time.weather import Weather
@@ -52,7 +52,7 @@ class Asker:
         whole = f"/subscriptions/{subscription or self.cloud.subscription}{path}"
         self.cloud = replace(self.cloud, requests=self.cloud.requests + 1, now=self.now)
         target, number = ids.read(whole), self.cloud.requests
-        known = versions.versions_of(versions.kind_of(target))
+        known = bodies.versions_of(bodies.kind_of(target))
         usual = VERSION if VERSION in known else known[-1]
         query = {
             "api-version": usual if version is None else version,

@@ -10,11 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stoker.agent.attempt.beginning import carry_out
+from stoker.agent.attempt.attempt import carry_out
 from stoker.agent.machine.machine import DRIVER_S, NodeFolder, NodeMachine
-from stoker.agent.processes.family import MARK
-from stoker.agent.processes.orphans import end
-from stoker.files.lock import claim
+from stoker.agent.processes.family import MARK, end
+from stoker.files import claim
 from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.folder.store import FolderStore
@@ -51,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         return mounts.main(arguments[1:], os.environ)
     if arguments[:2] == ["remote", "--peers"] and arguments[3:4] == ["--"]:
-        from stoker.agent.gang.remote import call  # here, because only mpirun needs it
+        from stoker.agent.processes.remote import call  # here, because only mpirun needs it
 
         return call(Path(arguments[2]), arguments[4], " ".join(arguments[5:]))
     if arguments[:1] == ["enter"]:
@@ -63,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     if verb == "end":
         return end(NodeFolder(Path(options["--folder"]).absolute()), options["--key"], os.environ)
     if verb == "attach":
-        from stoker.agent.visits.enter import attach  # here, because only people need it
+        from stoker.agent.visits.terminal import attach  # here, because only people need it
 
         return attach(NodeFolder(Path(options["--folder"]).absolute()))
     if verb == "relay":
@@ -171,7 +170,7 @@ def _private(options: Mapping[str, str]) -> Path | None:
 def _enter(arguments: list[str]) -> int:
     """With `--config`, the file of the VM's tenant, the secrets that it passes to the agent are masked in the
     output."""
-    from stoker.agent.visits.enter import enter, refuse  # here, because only people need it
+    from stoker.agent.visits.terminal import enter, refuse  # here, because only people need it
 
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options, words = dict(zip(arguments[:end:2], arguments[1:end:2], strict=False)), arguments[end + 1 :]

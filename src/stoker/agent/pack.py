@@ -12,7 +12,7 @@ from pathlib import Path
 
 import stoker
 from stoker.errors import StokerError
-from stoker.files.whole import replacing
+from stoker.files import replacing
 from stoker.stores.kinds import CARRIED, kinds
 
 PACKAGES = ("agent", "checkpoint", "client", "files", "model", "notebooks", "stores")
@@ -54,7 +54,7 @@ def _sources(root: Path) -> dict[str, bytes]:
 def _of_server() -> tuple[str, ...]:
     """What a node never needs: the server's libraries, and everything of a store kind but what `_with_kinds` adds."""
     packages = {type(kind).__module__.rpartition(".")[0] for kind in kinds().values()}
-    libraries = ("stoker/stores/objects/library.py", "stoker/stores/sealed/sealing.py")
+    libraries = ("stoker/stores/objects/library.py", "stoker/stores/sealing.py")
     return (*libraries, *(f"{one.replace('.', '/')}/" for one in packages if one))
 
 

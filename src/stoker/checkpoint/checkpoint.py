@@ -6,25 +6,21 @@ import atexit
 import time
 import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stoker.checkpoint import log, surroundings
-from stoker.checkpoint.log import ProgressLog
-from stoker.checkpoint.notice import NoticeFile
-from stoker.checkpoint.ranks import agreement
-from stoker.checkpoint.ranks.buckets import Buckets
+from stoker.checkpoint import surroundings
+from stoker.checkpoint.buckets import Buckets
 from stoker.checkpoint.read import resuming, shelf
 from stoker.checkpoint.read.reading import load_weights
-from stoker.checkpoint.read.shelf import CheckpointFolder, say
-from stoker.checkpoint.save import interval
-from stoker.checkpoint.save.commit import Saver
-from stoker.checkpoint.save.interval import Cost, Since
-from stoker.checkpoint.save.take import StateSaver
+from stoker.checkpoint.read.shelf import CheckpointFolder, Saver, say
+from stoker.checkpoint.save import take
+from stoker.checkpoint.save.take import Cost, Since, StateSaver
 from stoker.checkpoint.save.writer import Writer
-from stoker.checkpoint.state.parts import StatePart, part_for, tells_of_steps
-from stoker.checkpoint.state.position import EpochProgress, Position
+from stoker.checkpoint.state.feed import seated
+from stoker.checkpoint.state.parts import EpochProgress, Position, StatePart, part_for, tells_of_steps
+from stoker.checkpoint.surroundings import NoticeFile, ProgressLog
 
 Batch = TypeVar("Batch")
 _BEST_SO_FAR = "stoker.best"
@@ -58,18 +54,19 @@ class Checkpoint:
         exact: str = "same-placement",
         **parts: Any,
     ) -> None:
-        self._every = interval.parse(every)
-        self._max_loss_s = interval.seconds(max_loss)
+        self._every = take.parse(every)
+        self._max_loss_s = take.seconds(max_loss)
         self._best = best
         shelf.to_keep([], keep, best)  # refuses what makes no sense, before the training has begun
         self._parts: dict[str, StatePart] = {name: part_for(name, thing) for name, thing in parts.items()}
-        self._ranks, self._around = agreement.find(surroundings.look())
+        self._ranks, self._around = resuming.find_ranks(surroundings.look())
         self._shelf = CheckpointFolder(Path(self._around.folder if folder is None else folder))
         self._saver = Saver(self._shelf, self._around, keep, best)
         self._writer = Writer(self._saver)
         self._notice = NoticeFile(self._around.notice)
         self.buckets = Buckets(parts, exact)
-        self._progress = EpochProgress(self.buckets)
+        self._seats = seated(self._around.full_world, self._around.world, self._around.rank)
+        self._progress = EpochProgress(self.buckets, self._seats)
         optimizers = [thing for thing in parts.values() if tells_of_steps(thing)]
         self._saving = StateSaver(self._parts, optimizers, self._progress, self._writer)
         self._share = ProgressLog(reports=self._around.reports_metrics and self._around.rank == 0)
@@ -126,9 +123,50 @@ class Checkpoint:
         """The batches of a loader after the last completed one, in the original order.
 
         A batch is completed when `step` is called after it. A `DataLoader` with a sampler does not load the earlier
-        batches; any other iterable loads and skips them.
+        batches; any other iterable loads and skips them. While a job such as `nodes: 2..4` has fewer ranks than it
+        prefers, a `DataLoader` with a `DistributedSampler` yields larger batches: see `micro_batches`.
         """
         return self.position.passes(loader, self.put_random_back)
+
+    def micro_batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        """Like `batches`, for a job whose number of nodes may change, such as `nodes: 2..4`. All batches have the size
+        that the loader says; while there are fewer ranks, a step has several of them. Accumulate their gradients, and
+        call the optimizer and `step` only when `completes_step` is true:
+
+            for x, y in state.micro_batches(loader):
+                with state.accumulating(model):
+                    loss = loss_function(model(x), y) * state.loss_scale
+                    loss.backward()
+                if state.completes_step:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    state.step()
+
+        With `batches`, they are one batch, which is larger then.
+        """
+        return self.position.passes(loader, self.put_random_back, one_by_one=True)
+
+    @property
+    def accumulation(self) -> int:
+        """How many batches of `micro_batches` make one step of this rank; 1 if all nodes are there."""
+        return len(self._seats.mine)
+
+    @property
+    def completes_step(self) -> bool:
+        """The current batch is the last one of its step."""
+        return self.position.completes_step
+
+    @property
+    def loss_scale(self) -> float:
+        """What to multiply the mean loss of a batch with, so that every sample of the global batch counts the same when
+        gradients are averaged over ranks. 1 if all nodes are there."""
+        return self.position.loss_scale
+
+    def accumulating(self, model: Any) -> AbstractContextManager[Any]:
+        """For the forward and backward pass: a model of DistributedDataParallel exchanges gradients only where the
+        current batch completes its step."""
+        no_sync = None if self.completes_step else getattr(model, "no_sync", None)
+        return no_sync() if no_sync else nullcontext()
 
     def range(self, total: int) -> Iterator[int]:
         """Steps from the interrupted one on, for a loop without a loader. Call `step` at the end of each."""
@@ -147,6 +185,10 @@ class Checkpoint:
 
         `metrics` are reported like those of `stoker.log`, and compared if `best` names one of them.
         """
+        if not self.completes_step:
+            raise RuntimeError(
+                "`Checkpoint.step`: call it when `completes_step` is true, after the last batch of a step"
+            )
         self.steps += 1
         improved = self.report(**metrics) if metrics else False
         wanted = self._notice.new() or improved or self._saving.again or self._due()
@@ -172,7 +214,7 @@ class Checkpoint:
         The best so far is saved: immediately from `step`, at the end of the epoch otherwise.
         """
         if self._around.reports_metrics:
-            log.log(step=self.steps, **metrics)
+            surroundings.log(step=self.steps, **metrics)
         numbers = {name: float(value) for name, value in metrics.items()}
         self._progress.metrics |= numbers
         if not self._best or self._best.lstrip("-") not in numbers:
@@ -273,10 +315,10 @@ class Checkpoint:
         steps, epoch, at = self._saved_at
         since = Since(self.steps - steps if steps_count else 0, self.epoch - epoch, time.monotonic() - at)
         if self._every.steps is not None or self._every.epochs is not None:
-            return interval.due(self._every, since, 0.0)
+            return take.due(self._every, since, 0.0)
         rate = self._around.evictions_per_hour
-        rate = interval.SUPPOSED_EVICTIONS_PER_HOUR if rate is None else rate
-        return interval.due(self._every, since, interval.best_interval_s(self.cost, rate, self._max_loss_s))
+        rate = take.SUPPOSED_EVICTIONS_PER_HOUR if rate is None else rate
+        return take.due(self._every, since, take.best_interval_s(self.cost, rate, self._max_loss_s))
 
     # Resuming
 

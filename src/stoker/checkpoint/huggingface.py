@@ -1,4 +1,4 @@
-"""For Hugging Face's `Trainer`: `StokerCallback(trainer)` before `trainer.train()`, which then goes on by itself."""
+"""For Hugging Face's `Trainer`: `StokerCallback(trainer)` before `trainer.train()`, which then resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For Keras 3: `model.fit(…, callbacks=[…, StokerCallback()])` goes on behind the last batch, on every backend."""
+"""For Keras 3: `model.fit(…, callbacks=[…, StokerCallback()])` resumes after the last batch, on every backend."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
                 f"`{type(self.model).__name__}` overrides `fit`, which is not supported",
                 hint="use `stoker.checkpoint.Checkpoint` in the loop of your `fit`, or override `train_step` instead",
             )
-        if _BACKEND == "tensorflow":  # which leaves it to the first step; but what is put back has to be there
+        if _BACKEND == "tensorflow":  # which builds them at the first step; but a restore needs them now
             self.model._symbolic_build(iterator=data)
             data.reset()
         parts: dict[str, Any] = {"keras": _Variables(self.model), "callbacks": _Fields(self._also)}

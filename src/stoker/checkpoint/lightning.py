@@ -1,4 +1,4 @@
-"""For Lightning: `Trainer(callbacks=[StokerCallback()])` goes on behind the last batch, with the loops as they were."""
+"""For Lightning: `Trainer(callbacks=[StokerCallback()])` resumes after the last batch, with the state of its loops."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
 
 
 class _LightningState:
-    """A trainer as a part. What is put back waits where Lightning looks for the contents of a `ckpt_path`."""
+    """A trainer as a part. Restored state waits where Lightning looks for the contents of a `ckpt_path`."""
 
     def __init__(self, trainer: Any) -> None:
         self._connector = trainer._checkpoint_connector

@@ -1,12 +1,15 @@
-"""What a training process finds around it: where checkpoints go, who warns it, and which rank it is.
-
-The one file of this package that reads the environment. It is imported by scripts that only log, so it stays light.
-"""
+"""What a training process finds around it: where checkpoints go, who warns it, and which rank it is; and what it
+reports."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
-from typing import NamedTuple
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
 
 
 class Surroundings(NamedTuple):
@@ -21,6 +24,7 @@ class Surroundings(NamedTuple):
     world: int = 1
     local_rank: int = 0
     local_world: int = 0  # 0 where nobody has said
+    full_world: int | None = None  # how many ranks there are if all nodes are available; None: always as many as now
 
 
 def look() -> Surroundings:
@@ -35,6 +39,7 @@ def look() -> Surroundings:
         world=int(env.get("WORLD_SIZE") or 1),
         local_rank=int(env.get("LOCAL_RANK") or 0),
         local_world=int(env.get("LOCAL_WORLD_SIZE") or 0),
+        full_world=int(env.get("STOKER_FULL_WORLD_SIZE") or 0) or None,
     )
 
 
@@ -58,3 +63,134 @@ def rank() -> int:
     """As torchrun and plain ranks are told theirs, or as MPI tells it."""
     known = (os.environ.get(name) for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
     return int(next((one for one in known if one), "0"))
+
+
+def log(step: float | None = None, **metrics: Any) -> None:
+    """Reports metrics: numbers, or anything `float()` takes, such as a scalar of NumPy or PyTorch.
+
+    In a run they appear in its metrics; outside of one they are printed, one JSON object per line.
+    """
+    values = {name: _number(name, value) for name, value in metrics.items()}
+    at_step = None if step is None else _number("step", step)
+    file = metrics_file()
+    if not file:
+        shown = {"step": at_step, **values} if step is not None else values
+        sys.stdout.write(json.dumps(shown) + "\n")
+        sys.stdout.flush()
+        return
+    line = json.dumps({"at": time.time(), "step": at_step, "rank": rank(), "values": values}) + "\n"
+    fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, line.encode())  # one write, so that ranks do not mix their lines
+    finally:
+        os.close(fd)
+
+
+def should_stop() -> bool:
+    """True once the run's `stop_when` has been reached: a good moment to save and return."""
+    file = stop_file()
+    return file is not None and os.path.exists(file)  # noqa: PTH110  # asked at every step: a Path would cost more
+
+
+def _number(name: str, value: Any) -> float | int | None:
+    """None stands for what JSON cannot hold: not a number, or infinite."""
+    if isinstance(value, (str, bytes)):  # a script's Python may be older than ours
+        raise TypeError(f"the metric `{name}` is {value!r}; expected a number")
+    try:
+        number = value if isinstance(value, int) and not isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"the metric `{name}` is of type {type(value).__name__}; expected a number ({error})") from None
+    return number if isinstance(number, int) or math.isfinite(number) else None
+
+
+# How much of the training is done, told now and then to whoever watches a deadline.
+
+EVERY_S = 5.0
+
+
+class ProgressLog:
+    """Silent outside of a run, and on ranks that report nothing."""
+
+    def __init__(self, *, reports: bool) -> None:
+        self._reports = reports
+        self._told_at = time.monotonic()
+
+    def tell(self, step: int, done: float, total: float) -> None:
+        """`done` of `total` steps or epochs. Cheap: called at every step."""
+        if self._reports and 0 < total < math.inf and time.monotonic() - self._told_at >= EVERY_S:
+            self._told_at = time.monotonic()
+            log(step=step, progress=min(done / total, 1.0))
+
+
+_LOOK_EVERY_S = 0.2
+_HOLD_EVERY_S = 0.05
+_LONGEST_HOLD_S = 60.0  # whatever a clock says
+GRACE_S = 15.0  # a machine may be taken a little later than was said
+
+
+class Posted(NamedTuple):
+    """`last`: there is time for one more save, and whatever is done behind it would be lost."""
+
+    at: float
+    deadline: float = 0.0
+    last: bool = False
+
+
+_UNREADABLE = Posted(-1.0)  # a notice that cannot be read is one all the same
+
+
+class NoticeFile:
+    """Looks for the notice at most five times a second, so that asking at every step costs next to nothing."""
+
+    def __init__(self, file: str | None) -> None:
+        self._file = file
+        self._next_look = 0.0
+        self._answered: Posted | None = None
+
+    def new(self, *, look_now: bool = False) -> bool:
+        """True if there is a notice that has not been answered. One that was withdrawn and came again is new, and so
+        is one that has become the last word."""
+        if self._file is None:
+            return False
+        now = time.monotonic()
+        if now < self._next_look and not look_now:
+            return False
+        self._next_look = now + _LOOK_EVERY_S
+        return self._posted() not in (None, self._answered)
+
+    def leave(self) -> None:
+        """Somebody else answers it."""
+        self._answered = self._posted()
+
+    def answer(self, step: int, seconds: float) -> None:
+        """Reports that everything up to `step` is safe, and how long that took. Never raises: training continues."""
+        self.leave()
+        saved = f"{self._file}.saved"
+        try:
+            Path(saved + ".new").write_text(json.dumps({"step": step, "seconds": round(seconds, 3)}), encoding="utf-8")
+            Path(saved + ".new").replace(saved)
+        except OSError:
+            pass
+
+    def hold(self) -> bool:
+        """Behind the last save there is nothing worth doing: waits to be ended, until the notice is withdrawn or its
+        deadline is long past. False: there was nothing to wait for."""
+        answered = self._answered
+        if answered is None or not answered.last:
+            return False
+        left_s = answered.deadline - time.time() + GRACE_S
+        until = time.monotonic() + min(max(left_s, 0.0), _LONGEST_HOLD_S)
+        while time.monotonic() < until and self._posted() == answered:
+            time.sleep(_HOLD_EVERY_S)
+        return True
+
+    def _posted(self) -> Posted | None:
+        assert self._file is not None
+        try:
+            os.stat(self._file)  # noqa: PTH116  # asked at every step: a Path would cost more
+            words = json.loads(Path(self._file).read_bytes())
+            return Posted(float(words["at"]), float(words["deadline"]), bool(words.get("last", False)))
+        except OSError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return _UNREADABLE

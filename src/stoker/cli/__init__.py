@@ -35,6 +35,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "receipt": "Show how a run spent its money and time.",
         "exec": "Run a command on the node of a run.",
         "ssh": "Open a shell on the node of a run.",
+        "stacks": "Show the Python stack of every rank of a run, on all nodes.",
     },
     "Act": {
         "fetch": "Download the outputs of a run.",
@@ -65,21 +66,22 @@ HOMES = {
     "init": "stoker.cli.commands.start.init.command",
     "plan": "stoker.cli.commands.start.plan.command",
     "run": "stoker.cli.commands.start.run.command",
-    "rerun": "stoker.cli.commands.start.again.rerun",
-    "resume": "stoker.cli.commands.start.again.resume",
-    "data": "stoker.cli.commands.data.group.command",
+    "rerun": "stoker.cli.commands.start.run.rerun",
+    "resume": "stoker.cli.commands.start.run.resume",
+    "data": "stoker.cli.commands.start.data.command",
     "certify": "stoker.cli.commands.start.certify.command",
     "ps": "stoker.cli.commands.watch.ps.command",
-    "queue": "stoker.cli.commands.watch.queue.command",
+    "queue": "stoker.cli.commands.watch.ps.queue",
     "show": "stoker.cli.commands.watch.show.command",
     "logs": "stoker.cli.commands.watch.logs.command",
-    "metrics": "stoker.cli.commands.watch.metrics.command",
+    "metrics": "stoker.cli.commands.watch.show.metrics",
     "diff": "stoker.cli.commands.watch.diff.command",
     "explain": "stoker.cli.commands.watch.show.explain",
     "cost": "stoker.cli.commands.watch.cost.command",
     "receipt": "stoker.cli.commands.watch.cost.receipt",
     "exec": "stoker.cli.commands.watch.ssh.execute",
     "ssh": "stoker.cli.commands.watch.ssh.command",
+    "stacks": "stoker.cli.commands.watch.ssh.stacks",
     "fetch": "stoker.cli.commands.act.fetch.command",
     "cancel": "stoker.cli.commands.act.control.cancel",
     "budget": "stoker.cli.commands.act.control.budget",
@@ -89,15 +91,15 @@ HOMES = {
     "prune": "stoker.cli.commands.act.prune.command",
     "cleanup": "stoker.cli.commands.act.cleanup.command",
     "doctor": "stoker.cli.commands.setup.doctor.command",
-    "server": "stoker.cli.commands.setup.server.command",
+    "server": "stoker.cli.commands.setup.computer.server",
     "cluster": "stoker.cli.commands.setup.cluster.command",
     "store": "stoker.cli.commands.setup.store.command",
     "workspace": "stoker.cli.commands.setup.workspace.command",
-    "admin": "stoker.cli.commands.admin.group.command",
+    "admin": "stoker.cli.commands.setup.admin.command",
     "twin": "stoker.cli.commands.setup.twin.command",
-    "uninstall": "stoker.cli.commands.setup.uninstall.command",
-    "schema": "stoker.cli.commands.setup.completion.job_schema",
-    "completion": "stoker.cli.commands.setup.completion.command",
+    "uninstall": "stoker.cli.commands.setup.computer.uninstall",
+    "schema": "stoker.cli.commands.setup.computer.job_schema",
+    "completion": "stoker.cli.commands.setup.computer.completion",
 }
 
 
@@ -166,21 +168,21 @@ def answer(args: Sequence[str]) -> int:
 
 
 def _failed(error: Exception, *, json: bool) -> int:
-    from stoker.cli.view import failure  # not needed by a command that succeeds
+    from stoker.cli.view import terminal  # not needed by a command that succeeds
     from stoker.errors import StokerError
 
     match error:
         case StokerError():
-            return failure.report(error, json=json)
+            return terminal.report(error, json=json)
         case click.ClickException():
-            return failure.report(failure.from_click(error), json=json)
+            return terminal.report(terminal.from_click(error), json=json)
         case click.Abort():
-            return failure.INTERRUPTED
+            return terminal.INTERRUPTED
         case PipeClosed():
             _drop_stdout()
-            return failure.PIPE_CLOSED
+            return terminal.PIPE_CLOSED
         case _:
-            return failure.report_bug(error, json=json)
+            return terminal.report_bug(error, json=json)
 
 
 def _drop_stdout() -> None:

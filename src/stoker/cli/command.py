@@ -45,7 +45,7 @@ class Group(Command, click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
-            from stoker.cli.view.failure import unknown_command  # needed only for an unknown command
+            from stoker.cli.view.terminal import unknown_command  # needed only for an unknown command
 
             raise unknown_command(args[0], self.list_commands(ctx), ctx.command_path)
         return super().resolve_command(ctx, args)

@@ -48,7 +48,7 @@ class ClientSettings:
         """The variables for a server: everything, and the home as read here. Without the mark of a run that this
         program is part of: the server would be ended with that run. Without variables that runs bring themselves: later
         runs would get them from here. Only a user who starts the server chooses its devices."""
-        from stoker.client.submit.variables import (  # slow to import, servers are seldom started
+        from stoker.client.submit.surroundings import (  # slow to import, servers are seldom started
             DEVICES,
             belongs_to_runs,
         )

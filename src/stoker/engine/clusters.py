@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from stoker.engine.decision import Sighting
+from stoker.engine.lease import spare_keys
 from stoker.engine.money.meter import MARK_S
+from stoker.engine.offers.gathering import state_of
 from stoker.engine.offers.market import Market, open_now, same
-from stoker.engine.sighting import Sighting
-from stoker.model.cluster import Cluster
-from stoker.model.node.node import NodeState, Offer
+from stoker.model.node import Cluster, NodeState, Offer
 from stoker.model.run.money import IdleSpell
 from stoker.model.run.report import Outcome
-from stoker.model.run.run import Run, RunState
+from stoker.model.run.run import Attempt, Member, Run, RunState
 
 TAKEN = "taken by the next run"
 _UNDER_WAY = (RunState.STARTING, RunState.RUNNING)
@@ -48,14 +49,47 @@ def busy(runs: Collection[Run]) -> Counter[str]:
     found: Counter[str] = Counter()
     for run in runs:
         if run.cluster and run.state in _UNDER_WAY:
-            found[run.cluster] += run.job.nodes
+            found[run.cluster] += run.width
     return found
+
+
+def nodes_of(run: Run) -> int:
+    """How many nodes of it exist, or were asked for: also those that are being released, and idle ones. A node that is
+    lost or about to be evicted and its replacement count once."""
+    attempt = run.attempt
+    current = {member.key for member in attempt.members} if attempt and run.state in _UNDER_WAY else set()
+    coming, replaced = set(spare_keys(run)), 0
+    if attempt and current:
+        replaced = sum(member.spare is not None and is_replaced(attempt, member) for member in attempt.members)
+        left: set[str] = set()  # of a run that has nodes, those of earlier attempts were replaced
+    else:
+        left = {spell.key for spell in run.spells if spell.until is None}
+    idle = {one.key for one in run.idle if one.until is None and one.released != TAKEN}
+    return len(current | coming | left | idle) - replaced
+
+
+def held_nodes(run: Run) -> int:
+    """The same, without idle nodes that the next run can have."""
+    return nodes_of(run) - len(run.waiting_nodes)
+
+
+def is_replaced(attempt: Attempt, member: Member) -> bool:
+    """Its node is lost, or is about to be evicted: another one may take its place."""
+    return bool(member.notice or state_of(attempt, member).over)
+
+
+def room_for_more(run: Run, runs: Collection[Run], facts: ClusterFacts) -> int | None:
+    """How many more nodes its cluster may have now; None: it is in none."""
+    cluster = facts.known.get(run.cluster)
+    if cluster is None:
+        return None
+    return max(cluster.max_nodes - sum(nodes_of(one) for one in runs if one.cluster == run.cluster), 0)
 
 
 def why_waiting(run: Run, ahead: int, runs: Collection[Run], facts: ClusterFacts) -> tuple[str, str]:
     """Why a queued run of a cluster has not started, and what to do; empty if it is about to. `ahead` is how many of
     its cluster start before it."""
-    name, nodes = run.cluster, run.job.nodes
+    name, nodes = run.cluster, run.job.least_nodes
     cluster = facts.known.get(name)
     if cluster is None:
         return f"cluster `{name}` does not exist", f"stoker cancel {run.name}"
@@ -119,7 +153,7 @@ def release(run: Run, key: str, why: str) -> Run:
 def taken(run: Run, runs: Collection[Run], market: Market, now: datetime) -> tuple[Offer, Run] | None:
     """An idle node that this waiting run can have, as an offer, and the run that had it: the one that waits shortest,
     so that the others can be released. A run with several nodes gets new ones: they need a network of their own."""
-    if not run.cluster or run.job.nodes > 1:
+    if not run.cluster or run.job.most_nodes > 1:
         return None
     today = open_now(run, market, now)
     for owner, one in reversed(idle_nodes(runs, run.cluster)):
@@ -130,28 +164,40 @@ def taken(run: Run, runs: Collection[Run], market: Market, now: datetime) -> tup
     return None
 
 
-def in_the_way(run: Run, runs: Collection[Run], facts: ClusterFacts) -> list[tuple[Run, IdleSpell]]:
-    """The idle nodes that have to go before this run can have new ones. `runs` are without the run itself."""
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What has to happen before a run can have new nodes: nothing, if it may have them now."""
+
+    waits: bool = False
+    releases: tuple[tuple[Run, IdleSpell], ...] = ()  # idle nodes, and whose
+    lets_go: bool = False  # of its own machines, those that its next attempt does not use
+
+
+def making_room(run: Run, offers: Sequence[Offer], runs: Collection[Run], facts: ClusterFacts) -> Making:
+    """For a run that would start with these nodes. `runs` are without the run itself."""
     cluster = facts.known.get(run.cluster)
     if cluster is None:
-        return []
+        return Making()
+    others = sum(nodes_of(one) for one in runs if one.cluster == run.cluster)
     idle = idle_nodes(runs, run.cluster)
-    going = sum(one.until is None and one.released not in ("", TAKEN) for each in runs for one in _idle(each, cluster))
-    over = busy(runs)[run.cluster] + len(idle) + going + run.job.nodes - cluster.max_nodes
-    return idle[: max(over - going, 0)]
+    asked = len(spare_keys(run))
+    used = sum(bool(offer.again) for offer in offers) + min(asked, len(offers))  # of its own, asked for or there
+    left = max(nodes_of(run) - used, 0)
+    over = others + left + len(offers) - cluster.max_nodes
+    if over <= 0:
+        return Making()
+    going = sum(held_nodes(one) for one in runs if one.cluster == run.cluster and one.state not in _UNDER_WAY)
+    return Making(True, tuple(idle[: max(over - going - left, 0)]), lets_go=left > 0)
 
 
-def is_full(run: Run, runs: Collection[Run], facts: ClusterFacts) -> bool:
-    """New nodes would be more than the cluster may have, until its idle ones are gone."""
-    cluster = facts.known.get(run.cluster)
-    if cluster is None:
-        return False
-    there = sum(one.until is None and one.released != TAKEN for each in runs for one in _idle(each, cluster))
-    return busy(runs)[run.cluster] + there + run.job.nodes > cluster.max_nodes
-
-
-def _idle(run: Run, cluster: Cluster) -> tuple[IdleSpell, ...]:
-    return run.idle if run.cluster == cluster.name else ()
+def without_machines(run: Run) -> Run:
+    """A waiting run whose machines are released: its next attempt starts on others."""
+    attempt = run.attempt
+    if attempt is None:
+        return run
+    return run.with_newest(
+        replace(attempt, stays=False, peers=tuple(replace(one, stays=False) for one in attempt.peers))
+    )
 
 
 def _observed(one: IdleSpell, seen: Sighting, now: datetime) -> IdleSpell:

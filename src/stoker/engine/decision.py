@@ -1,12 +1,48 @@
-"""What a decision returns: the next facts, the actions, and the events for the timeline."""
+"""The input and the output of every decision: the observations of a run; the next facts, the actions, and the events
+for the timeline."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
+from stoker.errors import Conflict
+from stoker.model.node import NodeSight
+from stoker.model.orders import Notice
 from stoker.model.run.money import Fuse
-from stoker.model.run.run import Event, Run
+from stoker.model.run.report import Report
+from stoker.model.run.run import Attempt, AttemptState, Event, Run, RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """`node` and `report` are the newest attempt's. None means: checked, and there is none."""
+
+    node: NodeSight | None = None
+    report: Report | None = None
+    unmarked: bool = False  # its provider still shows its machine under the key of an earlier attempt
+    spare: NodeSight | None = None  # of the node that was requested in advance
+    leftovers: tuple[str, ...] = ()  # keys of earlier attempts whose nodes still exist
+    nodes: tuple[NodeSight, ...] = ()  # all existing nodes of the run, including spares and leftovers: for the meter
+    still: tuple[str, ...] = ()  # those of them that cannot work any more, and only cost
+    refused: str = ""  # why its node's last report is not used
+    refused_s: float = 0.0  # since its reports became unusable, by the server's monotonic clock
+    silent_s: float = 0.0  # since the report last changed, by the server's monotonic clock
+    deaf: bool = False  # the store is unavailable now: a missing report means nothing
+    patience_s: float = 120.0  # silence of its provider's nodes beyond this means that they are lost
+    wished_s: float = 0.0  # since the server first told this attempt's agent to stop, likewise
+    renewed_at: datetime | None = None  # when this server last renewed the node's lease
+    outlives_s: float = 0.0  # the longest that a node stays without contact with the server; 0: unknown
+    unasked: tuple[str, ...] = ()  # keys of nodes that could not be requested yet: they cost nothing
+    waits: str = ""  # why that of the newest attempt could not: a person has to fix it
+    waits_hint: str = ""  # what to do about it
+    lingers_s: float = 0.0  # the longest that it stays after its last report, likewise
+    said_at: datetime | None = None  # when its store got the last report, by the store's own clock; None: not yet
+    trouble: str = ""  # why the provider could not start the node
+    trouble_hint: str = ""  # what to do about it
+    trouble_code: str = ""  # of that error, such as `no-capacity`
+    peers: tuple[Sighting, ...] = ()  # the same for the other nodes of a gang, without what concerns the whole run
+    growth: tuple[NodeSight | None, ...] = ()  # of each node that was requested in addition to these; None: not there
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +101,45 @@ class Land:
 
 
 Action = StartNode | StartSpare | TellAgent | StopNode | Land
+
+
+# The prior before anything is observed: a tenth of an eviction in one hour.
+SUPPOSED_EVICTIONS = 0.1
+SUPPOSED_HOURS = 1.0
+
+
+def rate_per_hour(run: Run) -> float | None:
+    """How often the run's nodes were evicted, to decide how often to save. Attempts without a node do not count. None
+    if no other attempt has ended."""
+    over = [attempt for attempt in run.attempts if attempt.state.over and attempt.started_at]
+    spans = [one.ended_at - one.started_at for one in over if one.started_at and one.ended_at]
+    hours = sum(max(span.total_seconds(), 0.0) for span in spans) / 3600
+    evictions = sum(one.state in (AttemptState.EVICTED, AttemptState.LOST) for one in over)
+    return (evictions + SUPPOSED_EVICTIONS) / (hours + SUPPOSED_HOURS) if over else None
+
+
+def evict(run: Run, notice_s: float, now: datetime) -> Decision:
+    """The newest attempt's node will be evicted in so many seconds."""
+    attempt = _attempt(run)
+    notice = Notice(now, now + timedelta(seconds=notice_s))
+    text = f"attempt {attempt.number} got {notice_s:g} s notice of its eviction"
+    return Decision(_with(run, replace(attempt, notice=notice))).noting(now, "notice", text)
+
+
+def withdraw(run: Run, now: datetime) -> Decision:
+    """The node stays."""
+    attempt = _attempt(run)
+    if attempt.notice is None:
+        raise Conflict(f"`{run.name}` has no notice to withdraw", hint=f"give one with `stoker evict {run.name}`")
+    kept = Decision(_with(run, replace(attempt, notice=None)))
+    return kept.noting(now, "notice-withdrawn", f"the eviction notice of attempt {attempt.number} was withdrawn")
+
+
+def _attempt(run: Run) -> Attempt:
+    if run.attempt is None or run.state not in (RunState.STARTING, RunState.RUNNING):
+        raise Conflict(f"`{run.name}` has no node to evict: it is {run.state}", hint=f"stoker show {run.name}")
+    return run.attempt
+
+
+def _with(run: Run, attempt: Attempt) -> Run:
+    return run.with_newest(attempt)

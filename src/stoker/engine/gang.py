@@ -7,20 +7,17 @@ and replacements for those that are not.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from stoker.engine import lifecycle
-from stoker.engine.decision import Decision, StartNode, StopNode, TellAgent
+from stoker.engine.decision import Decision, Sighting, StartNode, StopNode, TellAgent
 from stoker.engine.lifecycle import STOP_PATIENCE_S
-from stoker.engine.nodes.fate import Fate, gone, is_unasked, missed
-from stoker.engine.nodes.resuming import resumed
-from stoker.engine.offers.market import Market, choose, fits_whole, needs, why_none
-from stoker.engine.sighting import Sighting
-from stoker.model.node.node import Offer
-from stoker.model.node.orders import Wish
-from stoker.model.run.report import Outcome, Report, joined_metrics
+from stoker.engine.nodes import Fate, given_up, gone, is_unasked, missed
+from stoker.engine.offers.gathering import state_of
+from stoker.model.orders import Wish
+from stoker.model.run.report import Outcome, Report, joined, joined_metrics
 from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
 
 GOOD = (Outcome.SUCCEEDED, Outcome.TARGET_REACHED)
@@ -92,103 +89,6 @@ def advance(run: Run, seen: Sighting, now: datetime) -> Decision:
     return Decision(after.run, (*heard.actions, *after.actions), (*heard.events, *after.events))
 
 
-def leaving(run: Run) -> Iterator[int]:
-    """The nodes for which a replacement may be requested in advance: those that are about to be evicted, or were, or
-    that a run with a deadline might rather leave. A gang only replaces, it never moves by choice."""
-    attempt = run.attempt
-    if attempt is None or attempt.state.over or run.wish is not Wish.GO_ON or run.restored_at:
-        return
-    for member in attempt.members:
-        if member.spare:
-            continue
-        if member.notice:
-            if not member.notice.drill and not member.notice.returns:
-                yield member.node
-        elif (_state(attempt, member).over and attempt.broken_at and not member.stays) or (
-            not attempt.peers and run.job.deadline is not None
-        ):
-            yield member.node
-
-
-def offers(
-    run: Run, seen: Sighting | None, market: Market, runs: Collection[Run], now: datetime
-) -> tuple[list[Offer], str]:
-    """The offer for each node of the next attempt: all of them, or none and why."""
-    last = run.attempt
-    if not any(name == run.job.on for name, _ in market):
-        # A server that has just started may see an eviction before it knows what is available.
-        spares = [member.spare for member in last.members if member.spare] if last else []
-        if last and len(spares) == run.job.nodes:
-            return spares, ""
-        return [], "checking which machines are available" if last and last.offer else ""
-    best = choose(run, market, now)
-    taken = [_taken(run, node, seen, market, best, now) for node in range(run.job.nodes)]
-    taken, best = _beside(run, market, taken, best, now)
-    fresh = sum(offer is best for offer in taken)
-    if best is None and fresh:
-        why = why_none(run, market, now)
-        return [], why if run.job.nodes == 1 else f"{fresh} of {run.job.nodes} nodes are not available: {why}"
-    if run.job.nodes > 1 and fresh and best:
-        if not fits_whole(best, fresh):
-            return [], f"requires {fresh} nodes at once, but {best.place} has room for {best.slots} of {best.size}"
-        if other := _being_placed(run, best, runs):
-            return [], f"waiting for the nodes of {other.name}: only one multi-node run starts at a time"
-    return [offer for offer in taken if offer], ""
-
-
-def wide(run: Run, market: Market) -> Market:
-    """Without the offers that have too little room for all nodes, if there are others for this run."""
-    if run.job.nodes == 1:
-        return market
-    fitting = {ask: [one for one in some if fits_whole(one, run.job.nodes)] for ask, some in market.items()}
-    return fitting if any(fitting.get((run.job.on, need)) for need in needs(run.job, run.pool)) else market
-
-
-def _taken(
-    run: Run, node: int, seen: Sighting | None, market: Market, best: Offer | None, now: datetime
-) -> Offer | None:
-    """The node requested in advance, else the machine that this node had, else the best offer."""
-    parts = run.attempt.members if run.attempt else ()
-    member = parts[node] if node < len(parts) else None
-    if member is None:
-        return best
-    return member.spare or resumed(run, member, seen, market, best, now) or best
-
-
-def _beside(
-    run: Run, market: Market, taken: list[Offer | None], best: Offer | None, now: datetime
-) -> tuple[list[Offer | None], Offer | None]:
-    """New nodes are where they reach those that are kept. What cannot be had there may be had elsewhere: then all move,
-    unless a node was asked for ahead."""
-    kept = next((offer for offer in taken if offer is not best), None)
-    if kept is None or not any(offer is best for offer in taken):
-        return taken, best
-    near = choose_near(run, market, kept, now)
-    if near is None and best and not any(member.spare for member in run.attempts[-1].members):
-        return [best for _ in taken], best
-    return [near if offer is best else offer for offer in taken], near
-
-
-def choose_near(run: Run, market: Market, peer: Offer, now: datetime) -> Offer | None:
-    """What can work beside this one: of the same size if possible, for all wait for the slowest."""
-    if not peer.network:
-        return choose(run, market, now)
-    near = {ask: [one for one in offers if one.network == peer.network] for ask, offers in market.items()}
-    alike = {ask: [one for one in offers if one.size == peer.size] for ask, offers in near.items()}
-    return choose(run, alike, now) or choose(run, near, now)
-
-
-def _being_placed(run: Run, offer: Offer, runs: Collection[Run]) -> Run | None:
-    """Another gang that is waiting for nodes of the same kind. Two that are half started would block each other."""
-    for one in runs:
-        attempt = one.attempt
-        if one.id != run.id and attempt and attempt.peers and one.state is RunState.STARTING:
-            mine = (member.offer for member in attempt.members if member.offer and not member.offer.again)
-            if any((each.size, each.place) == (offer.size, offer.place) for each in mine):
-                return one
-    return None
-
-
 def _seen(member: Member, seen: Sighting, now: datetime) -> _Seen:
     if seen.node and seen.node.unfinished:  # its creation was interrupted: nothing there can be lost
         seen = replace(seen, node=None)
@@ -213,7 +113,7 @@ def _heard(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
     heard = Decision(run)
     for one in members:
         member = heard.run.attempts[-1].members[one.member.node]
-        if _state(heard.run.attempts[-1], member).over or one.outcome:
+        if state_of(heard.run.attempts[-1], member).over or one.outcome:
             continue
         after = None
         if one.seen.refused and not member.refused:
@@ -228,11 +128,11 @@ def _heard(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
 def _with_fate(run: Run, one: _Seen, now: datetime) -> _Seen:
     attempt = run.attempts[-1]
     member = attempt.members[one.member.node]
-    over = _state(attempt, member).over
+    over = state_of(attempt, member).over
     if one.outcome or over:
         return replace(one, member=member, over=over and member.outcome is None)
     fate = gone(member, one.seen) or missed(run, member, one.seen, now)
-    return replace(one, member=member, fate=fate)
+    return replace(one, member=member, fate=fate or (given_up(one.seen) if _releases(attempt, now) else None))
 
 
 def _with_fates(run: Run, members: Sequence[_Seen], now: datetime) -> Run:
@@ -266,8 +166,7 @@ def _with_fates(run: Run, members: Sequence[_Seen], now: datetime) -> Run:
 
 
 def _breaking(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
-    """One node has ended: the others are told to end, and are stopped if they do not. Where one cannot be had, the
-    others are released at once: half a gang would keep machines from another."""
+    """One node has ended: the others are told to end, and are stopped if they do not."""
     attempt, stops = run.attempts[-1], _stops(run, members)
     decision = Decision(run)
     if attempt.broken_at is None:
@@ -275,10 +174,27 @@ def _breaking(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
         first = next(one for one in members if one.breaks)
         text = f"attempt {attempt.number} cannot continue: {first.name} {_why(attempt.members[first.member.node])}"
         decision = Decision(run.with_newest(attempt)).noting(now, "gang-broken", text)
-    unavailable = any(member.trouble for member in attempt.members)
-    if unavailable or (now - (attempt.broken_at or now)).total_seconds() > STOP_PATIENCE_S:
-        stops += [StopNode(run.job.on, one.member.key) for one in members if not one.accounted]
+    if _releases(attempt, now):
+        left = [one for one in members if not one.accounted and not _keeps(run, one, now)]
+        stops += [StopNode(run.job.on, one.member.key) for one in left]
     return decision.doing(*stops, TellAgent(decision.run))
+
+
+def _releases(attempt: Attempt, now: datetime) -> bool:
+    """If a node is unavailable, the others are released at once: half a gang would keep machines from another."""
+    return attempt.broken_at is not None and (
+        _is_late(attempt, now) or any(member.trouble for member in attempt.members)
+    )
+
+
+def _keeps(run: Run, one: _Seen, now: datetime) -> bool:
+    """A run that may continue with fewer nodes keeps the machines that it had before."""
+    reused = one.member.offer is not None and bool(one.member.offer.again)
+    return run.job.is_elastic and reused and not _is_late(run.attempts[-1], now)
+
+
+def _is_late(attempt: Attempt, now: datetime) -> bool:
+    return attempt.broken_at is not None and (now - attempt.broken_at).total_seconds() > STOP_PATIENCE_S
 
 
 def _why(member: Member) -> str:
@@ -328,14 +244,14 @@ def _concluded(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
     """Every node is accounted for: the attempt ends as a whole."""
     attempt, stops = run.attempts[-1], _stops(run, members)
     lost = [
-        member for member in attempt.members if _state(attempt, member) in (AttemptState.LOST, AttemptState.EVICTED)
+        member for member in attempt.members if state_of(attempt, member) in (AttemptState.LOST, AttemptState.EVICTED)
     ]
     stopped = attempt.broken_at and (now - attempt.broken_at).total_seconds() > STOP_PATIENCE_S
     reports = [one.report for one in members if one.report and one.report.outcome]
     worst = min((one.outcome for one in reports if one.outcome), key=_WEIGHT.index, default=None)
     if lost and run.wish is Wish.GO_ON and not (stopped and worst is Outcome.FAILED) and worst is not Outcome.BROKEN:
         run = _with_said(run, reports)
-        evicted = [member for member in lost if _state(attempt, member) is AttemptState.EVICTED]
+        evicted = [member for member in lost if state_of(attempt, member) is AttemptState.EVICTED]
         if evicted or worst is Outcome.EVICTED:
             return lifecycle.evicted(run, now).doing(*stops)
         member = min(lost, key=lambda one: (not one.trouble, one.ended_at or now))
@@ -343,11 +259,6 @@ def _concluded(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
     if not reports:
         return lifecycle.lost(run, "none of its nodes is left", now).doing(*stops)
     return lifecycle.conclude(run, _whole(attempt, reports, worst), worst or Outcome.FAILED, now).doing(*stops)
-
-
-def _state(attempt: Attempt, member: Member) -> AttemptState:
-    """Of the node itself: the first one's state is that of the whole attempt."""
-    return attempt.lead or AttemptState.RUNNING if member.node == 0 else member.state
 
 
 def _with_said(run: Run, reports: Sequence[Report]) -> Run:
@@ -378,28 +289,6 @@ def _whole(attempt: Attempt, reports: Sequence[Report], worst: Outcome | None) -
         effort=lead.effort if lead else None,
         attempt=attempt.number,
         node=0,
-    )
-
-
-def joined(reports: Sequence[Report]) -> Report:
-    """The totals of a gang's nodes. For a metric that several report, the first node's counts."""
-    first = reports[0]
-    if len(reports) == 1:
-        return first
-    metrics = {name: one for report in reversed(reports) for name, one in report.metrics.items()}
-    return replace(
-        first,
-        metrics=metrics,
-        output_files=sum(one.output_files for one in reports),
-        output_bytes=sum(one.output_bytes for one in reports),
-        checkpoint_files=first.checkpoint_files or max(one.checkpoint_files for one in reports),
-        checkpoint_bytes=first.checkpoint_bytes or max(one.checkpoint_bytes for one in reports),
-        stray=tuple(name for one in reports for name in one.stray),
-        stray_files=sum(one.stray_files for one in reports),
-        stray_bytes=sum(one.stray_bytes for one in reports),
-        log_bytes={rank: size for one in reports for rank, size in one.log_bytes.items()},
-        progress=next((one.progress for one in reports if one.progress is not None), None),
-        save_s=max(one.save_s for one in reports),
     )
 
 

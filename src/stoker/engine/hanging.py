@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from stoker.engine.decision import Decision, TellAgent
-from stoker.engine.sighting import Sighting
-from stoker.model.job.hang import HangAction
-from stoker.model.node.orders import Wish
+from stoker.engine.decision import Decision, Sighting, TellAgent
+from stoker.model.job.sections import HangAction
+from stoker.model.orders import Wish
 from stoker.model.run.report import Phase, Report
 from stoker.model.run.run import Run, RunState
 from stoker.model.run.stacks import BACKWARD, Hang, RankStacks, Standstill, own, waits_in

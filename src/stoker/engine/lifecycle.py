@@ -11,18 +11,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from stoker.engine.decision import Decision, Land, StartNode, StartSpare, StopNode, TellAgent
+from stoker.engine.decision import Decision, Land, Sighting, StartNode, StartSpare, StopNode, TellAgent
+from stoker.engine.lease import node_key, spare_key
 from stoker.engine.money import fuse, meter
-from stoker.engine.nodes import kept
-from stoker.engine.nodes.fate import Fate, gone, is_unasked, missed
-from stoker.engine.nodes.keys import node_key, spare_key
-from stoker.engine.nodes.resuming import may_resume
+from stoker.engine.nodes import Fate, gone, is_unasked, keep, may_resume, missed, note_kept, tend_kept
 from stoker.engine.offers.deadline import noted
-from stoker.engine.offers.moving import attend
+from stoker.engine.offers.market import attend
 from stoker.engine.patience import NOT_READY, WAITED_FOR, haste, saves_in, verdict
-from stoker.engine.sighting import Sighting
-from stoker.model.node.node import Offer
-from stoker.model.node.orders import Notice, Wish
+from stoker.model.node import Offer
+from stoker.model.orders import Notice, Wish
 from stoker.model.run.report import Outcome, Report, joined_metrics
 from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
 
@@ -35,7 +32,7 @@ LONGEST_WORDS = 4000  # of a node, that are kept with an attempt
 def advance(run: Run, seen: Sighting, now: datetime) -> Decision:
     """The next facts of one run. Called again and again; without news it changes nothing."""
     if run.state.ended:
-        return kept.tend(run, seen, now)
+        return tend_kept(run, seen, now)
     if run.state in (RunState.QUEUED, RunState.PAUSED):
         return _waiting(run, seen, now)
     if seen.report:
@@ -45,10 +42,10 @@ def advance(run: Run, seen: Sighting, now: datetime) -> Decision:
     return _under_way(run, seen, now)
 
 
-def begin(run: Run, now: datetime, offers: Sequence[Offer] = ()) -> Decision:
+def begin(run: Run, now: datetime, offers: Sequence[Offer] = (), nodes: int | None = None, fewer: str = "") -> Decision:
     """A queued run gets its nodes: called once placement has found room for all of them. `offers` is one for each node;
-    none where the provider has but one kind."""
-    number = len(run.attempts) + 1
+    none where the provider has but one kind. `fewer` says why `nodes` are not as many as the job prefers."""
+    number, nodes = len(run.attempts) + 1, nodes or len(offers) or run.job.most_nodes
     peers = tuple(
         Member(
             number,
@@ -58,15 +55,17 @@ def begin(run: Run, now: datetime, offers: Sequence[Offer] = ()) -> Decision:
             offer=offers[node] if offers else None,
             node=node,
         )
-        for node in range(1, run.job.nodes)
+        for node in range(1, nodes)
     )
     key, first = node_key(run, number), offers[0] if offers else None
-    attempt = Attempt(number, key, AttemptState.ASKED, now, offer=first, peers=peers)
+    attempt = Attempt(number, key, AttemptState.ASKED, now, offer=first, peers=peers, fewer=fewer)
     started = replace(run, state=RunState.STARTING, reason="", hint="", attempts=(*run.attempts, attempt))
     for member in attempt.members:
         started = meter.asked(started, member.key, member.offer.usd_per_hour, now) if member.offer else started
     text = f"attempt {number} asked for {_what(attempt.members)}"
-    return Decision(started, (StartNode(started),)).noting(now, "attempt-asked", text)
+    begun = Decision(started, (StartNode(started),)).noting(now, "attempt-asked", text)
+    few = f"attempt {number} has {nodes} of {run.job.most_nodes} nodes: {fewer}"
+    return begun.noting(now, "fewer-nodes", few) if fewer else begun
 
 
 def _what(parts: Sequence[Member]) -> str:
@@ -261,8 +260,8 @@ def conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decis
             text = f"attempt {ended.number} failed ({report.message}); trying again, {retry}"
             return Decision(replace(run, state=RunState.QUEUED, reason="waits to try again")).noting(now, "retry", text)
         case _:
-            failed = kept.keep(replace(run, hint=report.hint), now)
-            return kept.noted(_end(failed, RunState.FAILED, now, report.message, report.exit_code or 125), now)
+            failed = keep(replace(run, hint=report.hint), now)
+            return note_kept(_end(failed, RunState.FAILED, now, report.message, report.exit_code or 125), now)
 
 
 def evicted(run: Run, now: datetime) -> Decision:

@@ -9,15 +9,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from stoker.engine.decision import Sighting
+from stoker.engine.lease import idle, longest, spare_key, spare_keys
 from stoker.engine.money.fuse import release_s
-from stoker.engine.nodes.keys import spare_key, spare_keys
-from stoker.engine.nodes.lease import idle, longest
-from stoker.engine.nodes.leftovers import claimed
-from stoker.engine.nodes.resuming import machine
-from stoker.engine.sighting import Sighting
+from stoker.engine.nodes import claimed, machine
 from stoker.errors import StokerError
-from stoker.model.node.node import LAST_WORDS_S, Features, NodeSight, NodeState
-from stoker.model.node.orders import Wish
+from stoker.model.node import LAST_WORDS_S, Features, NodeSight, NodeState
+from stoker.model.orders import Wish
 from stoker.model.run.report import Report
 from stoker.model.run.run import Member, Run
 
@@ -102,6 +100,7 @@ def sighting(
         lingers_s=lingers_s(run, features),
         unasked=(*requests.unasked, *requests.copying),
         peers=tuple(parts[1:]),
+        growth=tuple(_spare(one.key, mine, requests.trouble) for one in attempt.growth),
     )
 
 
@@ -158,6 +157,7 @@ def outlives_s(run: Run, features: Features, *, limited: bool = False) -> float:
     own start: one that was last seen before that stays for as long as it takes to start, too."""
     lease_s = longest(run.job, features, budget=limited or run.budget is not None)
     offers = [offer for member in run.members for offer in (member.offer, member.spare) if offer]
+    offers += run.attempt.ahead if run.attempt else ()
     ready_s = max((offer.ready_s for offer in offers), default=0.0)
     return ready_s + lease_s + LAST_WORDS_S + release_s(run) if lease_s else 0.0
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from stoker.model.run.pruning import PruneRule, Spared
-from stoker.model.run.run import Run, RunState
+from stoker.model.run.run import PruneRule, Run, RunState, Spared
 
 _LESS = ("<", "<=")
 

@@ -6,24 +6,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from stoker.engine import clusters, gang, hanging
+from stoker.engine import clusters, elastic, hanging
 from stoker.engine.clusters import NO_CLUSTERS, ClusterFacts
-from stoker.engine.decision import Decision, TellAgent
+from stoker.engine.decision import Decision, Sighting, TellAgent
 from stoker.engine.lifecycle import ask_ahead, begin, cancelled_unseen
 from stoker.engine.money import meter, paying
 from stoker.engine.money.fuse import Allowance
-from stoker.engine.money.limits import NONE, LimitFacts, allowances
 from stoker.engine.money.receipt import with_effort
-from stoker.engine.nodes.restored import without_starts
-from stoker.engine.nodes.resuming import may_resume
+from stoker.engine.money.spending import NONE, LimitFacts, allowances
+from stoker.engine.nodes import may_resume, without_starts
+from stoker.engine.offers import gathering
 from stoker.engine.offers.deadline import words
-from stoker.engine.offers.market import Market, choose
-from stoker.engine.offers.moving import let_go, wanted
-from stoker.engine.offers.placement import placed
-from stoker.engine.queue.facts import NOTHING_KNOWN, QueueFacts, paused
-from stoker.engine.sighting import Sighting
-from stoker.model.node.node import NodeState, Offer
-from stoker.model.node.orders import Wish
+from stoker.engine.offers.market import Market, choose, let_go, wanted
+from stoker.engine.offers.placement import placed, room_left
+from stoker.engine.offers.queue import NOTHING_KNOWN, QueueFacts, paused
+from stoker.model.node import NodeState, Offer
+from stoker.model.orders import Wish
 from stoker.model.run.report import Report
 from stoker.model.run.run import Member, Run
 
@@ -59,7 +57,8 @@ def decide(runs: Collection[Run], seen: Mapping[str, Sighting], scene: Scene) ->
     for run, other in turn.pauses:
         round_.join(paused(run, other, scene.now))
     for run in turn.starts:
-        round_.start(run)
+        round_.start(run, turn.rooms.get(run.id))
+    round_.grow(rooms)
     return round_.finish()
 
 
@@ -116,24 +115,60 @@ class _Round:
             if run.waiting_nodes:
                 self._set(self._so_far(run).doing(TellAgent(run)))  # renews the lease of the node
 
-    def start(self, run: Run) -> None:
-        """A run whose turn it is, if it can pay and there are nodes for it."""
-        now, market = self._scene.now, gang.wide(run, self._scene.market)
-        offers = paying.payable(run, market, self._allowed.get(run.id), now)
-        if offers is None:
+    def start(self, run: Run, room: int | None = None) -> None:
+        """A run whose turn it is, if it can pay and there are nodes for it. `room`: all that its queue has for it."""
+        now, starts = self._scene.now, []
+        for nodes in elastic.widths(run, room):
+            starts.append(self._start_with(run, nodes))
+            if not starts[-1].waits:
+                break
+        start, fewer = elastic.chosen(run, starts, now)
+        if start.unpaid:
+            market = gathering.wide(run, self._scene.market, start.nodes)
             self._set(paying.held_back(self._so_far(run), market, self._allowed[run.id], now))
             return
-        taken, waits = gang.offers(run, self._seen.get(run.id), offers, self.after.values(), now)
-        taken, waits = self._from_cluster(run, taken, waits, offers)
+        taken, waits = self._from_cluster(run, start)
         if waits:
             self._set(_with_reason(self._so_far(run), waits))
             return
-        begun = begin(run, now, taken)
+        begun = begin(run, now, taken, start.nodes, fewer)
         if run.job.deadline and any(not offer.spot for offer in taken):
             begun = begun.noting(now, "deadline", words(run, now))
         self.join(begun)
         if self._scene.limits.given:  # what this one may cost is not available to those after it
             self._allowed = self._allowances()
+
+    def _start_with(self, run: Run, nodes: int) -> elastic.Gathering:
+        market = gathering.wide(run, self._scene.market, nodes)
+        offers = paying.payable(run, market, self._allowed.get(run.id), self._scene.now, nodes)
+        if offers is None:
+            return elastic.Gathering(nodes, waits="its budget does not pay for them", unpaid=True)
+        runs, seen = self.after.values(), self._seen.get(run.id)
+        taken, waits = gathering.offers(run, seen, offers, runs, self._scene.now, nodes)
+        return elastic.Gathering(nodes, tuple(taken), waits, market=offers)
+
+    def grow(self, rooms: Mapping[str, int]) -> None:
+        """Runs that have fewer nodes than they prefer get more, if there are some that nobody waits for."""
+        now = self._scene.now
+        for run_id, sighting in self._seen.items():
+            if then := elastic.attended(self.after[run_id], sighting, now):
+                self.join(then)
+        for run in [self.after[run_id] for run_id in self._seen if elastic.may_grow(self.after[run_id], now)]:
+            room = room_left(run, self.after.values(), self._scene.slots, rooms)
+            more_of_cluster = clusters.room_for_more(run, self.after.values(), self._scene.clusters)
+            if more_of_cluster is not None:
+                room = more_of_cluster if room is None else min(room, more_of_cluster)
+            if run.attempts[-1].growth or room == 0:
+                continue
+            allowance = self._allowed.get(run.id)
+            if any(name == run.job.on for name, _ in self._scene.market):
+                more = elastic.asked_more(run, self._scene.market, room, allowance, now)
+            elif room is not None and all(member.offer is None for member in run.attempts[-1].members):
+                more = elastic.grown(run, min(run.width + room, run.job.most_nodes), now)
+            else:
+                more = None
+            if more:
+                self.join(more)
 
     def finish(self) -> list[Decision]:
         """With replacements that are requested in advance, and what each run may spend."""
@@ -141,30 +176,36 @@ class _Round:
         for run_id, decision in list(self._decisions.items()):
             if market:
                 allowance = self._allowed.get(run_id)
-                self._set(_asking_ahead(decision, self._seen.get(run_id), market, allowance, now))
+                room = clusters.room_for_more(decision.run, self.after.values(), self._scene.clusters)
+                self._set(_asking_ahead(decision, self._seen.get(run_id), market, allowance, now, room))
         allowed = self._allowances()
         return [
             paying.with_fuse(decision, self._seen.get(run_id), allowed.get(run_id), now)
             for run_id, decision in self._decisions.items()
         ]
 
-    def _from_cluster(self, run: Run, taken: list[Offer], waits: str, market: Market) -> tuple[list[Offer], str]:
+    def _from_cluster(self, run: Run, start: elastic.Gathering) -> tuple[list[Offer], str]:
         """With an idle node of its cluster, if there is one that fits; else it waits until its cluster has room for new
         ones."""
-        pools = self._scene.clusters
+        pools, taken, waits = self._scene.clusters, list(start.taken), start.waits
         resumes = any(offer.again for offer in taken) or bool(run.attempt and run.attempt.spare)
-        if not run.cluster or resumes:
+        if not run.cluster or waits:
             return taken, waits
-        if found := clusters.taken(run, self.after.values(), market, self._scene.now):
+        if not resumes and (found := clusters.taken(run, self.after.values(), start.market or {}, self._scene.now)):
             offer, owner = found
             self._change(clusters.release(owner, offer.waits, clusters.TAKEN))
             return [offer], ""
         others = [one for one in self.after.values() if one.id != run.id]
-        if waits or not clusters.is_full(run, others, pools):
-            return taken, waits
-        for owner, idle in clusters.in_the_way(run, others, pools):
+        first = clusters.making_room(run, taken, others, pools)
+        for owner, idle in first.releases:
             self._change(clusters.release(self.after[owner.id], idle.key, "its cluster needs the room"))
-        return [], f"waits until an idle node of cluster `{run.cluster}` is released, to make room"
+        if first.lets_go:
+            self._change(clusters.without_machines(self.after[run.id]))
+        return (
+            ([], f"waits until cluster `{run.cluster}` has released nodes, to make room")
+            if first.waits
+            else (taken, "")
+        )
 
 
 def _advanced(before: Run, metered: Run, sighting: Sighting, allowance: Allowance | None, now: datetime) -> Decision:
@@ -188,12 +229,20 @@ def _in_the_way(run: Run, sighting: Sighting) -> bool:
 
 
 def _asking_ahead(
-    decision: Decision, sighting: Sighting | None, market: Market, allowance: Allowance | None, now: datetime
+    decision: Decision,
+    sighting: Sighting | None,
+    market: Market,
+    allowance: Allowance | None,
+    now: datetime,
+    room: int | None,
 ) -> Decision:
-    """With a replacement for each node that is about to be evicted, or that its run would rather leave."""
-    for node in gang.leaving(decision.run):
+    """With a replacement for each node that is about to be evicted, or that its run would rather leave. `room` is how
+    many more nodes its cluster may have; None: it is in none."""
+    for node in gathering.leaving(decision.run):
         run = decision.run
         member = run.attempts[-1].members[node]
+        if room == 0 and not clusters.is_replaced(run.attempts[-1], member):
+            continue
         offers = paying.payable(run, market, allowance, now) or {}
         if spare := _spare(run, member, sighting, offers, now):
             decision = _joined(decision, ask_ahead(run, member, spare, now))
@@ -206,7 +255,7 @@ def _spare(run: Run, member: Member, sighting: Sighting | None, market: Market, 
     """What to request in advance, as a replacement of this node."""
     if run.attempt and (member.notice or run.attempt.broken_at):
         peers = [one.offer for one in run.attempt.members if one.offer and one.node != member.node]
-        return gang.choose_near(run, market, peers[0], now) if peers else choose(run, market, now)
+        return gathering.choose_near(run, market, peers[0], now) if peers else choose(run, market, now)
     in_the_way = sighting is None or sighting.leftovers  # possibly the last one requested in advance
     return None if in_the_way else wanted(run, market, now)
 

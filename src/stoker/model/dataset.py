@@ -96,7 +96,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, id: str = "") -> Manifest:
-        """Raises DatasetRefused where it is no manifest, or not the one with this id."""
+        """Raises DatasetRefused if it is not a manifest, or not the one with this id."""
         if id and manifest_id(data) != id:
             raise DatasetRefused(f"the manifest {id[:12]} is damaged: its bytes have another hash")
         try:

@@ -15,6 +15,7 @@ from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 from math import isfinite, nan
+from operator import attrgetter
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -24,7 +25,7 @@ _ALREADY_PLAIN = {str, int, bool, type(None)}
 
 
 def to_plain(value: Any) -> Any:
-    """JSON-able data: datetimes as ISO 8601 text, decimals as text, tuples as lists, and null for what is no finite
+    """JSON-able data: datetimes as ISO 8601 text, decimals as text, tuples as lists, and null for what is not a finite
     number, since JSON has no word for it."""
     return value if type(value) in _ALREADY_PLAIN else _writer(cast(Any, type(value)))(value)
 
@@ -51,9 +52,12 @@ def _writer(kind: Any) -> Callable[[Any], Any]:
 def _record_writer(kind: Any) -> Callable[[Any], Any]:
     """Most fields are plain as they are: every save of a run writes hundreds."""
     names = tuple(one.name for one in fields(kind))
+    if len(names) < 2:  # of one name, a getter gives no tuple
+        return lambda value: {name: to_plain(getattr(value, name)) for name in names}
+    get = attrgetter(*names)
 
     def write(value: Any) -> dict[str, Any]:
-        plain = {name: getattr(value, name) for name in names}
+        plain = dict(zip(names, get(value), strict=True))
         for name, item in plain.items():
             if type(item) not in _ALREADY_PLAIN:
                 plain[name] = _writer(cast(Any, type(item)))(item)

@@ -7,7 +7,7 @@ import io
 import sys
 from typing import Any
 
-from stoker.notebooks.showing import takers
+from stoker.notebooks.running import takers
 
 # Imported by name: a notebook that plots has matplotlib, and nothing else here needs it.
 FigureCanvas: Any = importlib.import_module("matplotlib.backends.backend_agg").FigureCanvasAgg

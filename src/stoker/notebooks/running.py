@@ -1,24 +1,27 @@
-"""Runs the cells of a notebook one after the other in this process, and keeps a copy with their outputs."""
+"""Runs the cells of a notebook one after the other in this process: their output goes to the log and to a copy of the
+notebook."""
 
 from __future__ import annotations
 
 import ast
+import base64
 import builtins
 import inspect
+import io
 import linecache
 import os
+import re
+import subprocess
 import sys
 import time
 import traceback
 import types
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from stoker.notebooks import commands
-from stoker.notebooks.document import Document, NotebookCell
-from stoker.notebooks.magics import Unsupported, as_python
-from stoker.notebooks.showing import Outputs, Tee, bundle, figure, takers
+from stoker.notebooks.document import CLOCK, SHELL, WRITE, Document, NotebookCell, Unsupported, as_python
 
 WRITE_EVERY_S = 10.0
 
@@ -45,7 +48,7 @@ class Notebook:
         """Raises what a cell raises, after the copy is written."""
         sys.modules["__main__"] = self._module
         names = vars(self._module)
-        names |= commands.names(names)
+        names |= command_names(names)
         takers.append(self._take_figure)
         builtins.display = self.display  # type: ignore[attr-defined]  # as IPython gives it to notebooks
         sys.stdout, sys.stderr = (self._tee(name) for name in ("stdout", "stderr"))
@@ -104,7 +107,7 @@ class Notebook:
             self._outputs.append(
                 {"output_type": "execute_result", "execution_count": cell.number, "data": shown, "metadata": {}}
             )
-        commands.tell_time(names)
+        tell_time(names)
         figures = sys.modules.get("stoker.notebooks.figures")
         if figures and "matplotlib.pyplot" in sys.modules:
             figures.show()
@@ -171,3 +174,165 @@ def trimmed(error: BaseException) -> types.TracebackType | None:
 def _told(error: BaseException) -> dict[str, Any]:
     lines = "".join(traceback.format_exception(type(error), error, trimmed(error))).splitlines()
     return {"output_type": "error", "ename": type(error).__name__, "evalue": str(error), "traceback": lines}
+
+
+BEGAN = "__stoker_began__"
+_FILLED = re.compile(r"\{(?P<braces>[A-Za-z_][\w.\[\]'\"]*)\}|\$(?P<name>[A-Za-z_]\w*)")
+
+
+def command_names(known: dict[str, Any]) -> dict[str, Callable[..., Any]]:
+    """`known` are the notebook's variables; commands may use them as `{name}` and `$name`."""
+
+    def shell(text: str, *, fill: bool = True, lines: bool = False) -> list[str] | None:
+        said = _shell(_filled(text, known) if fill else text, quiet=lines)
+        return said if lines else None
+
+    def clock() -> None:
+        known[BEGAN] = time.perf_counter()
+
+    return {SHELL: shell, WRITE: _write, CLOCK: clock}
+
+
+def _shell(text: str, *, quiet: bool) -> list[str]:
+    """Runs the command and prints its output as it comes. A failure is only reported, as in a notebook."""
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
+    said: list[str] = []
+    with subprocess.Popen(text, shell=True, text=True, errors="replace", **pipes) as running:  # the cell's own command
+        for line in running.stdout or ():
+            said.append(line.removesuffix("\n"))
+            if not quiet:
+                sys.stdout.write(line)
+    if running.returncode:
+        print(f"[exit code {running.returncode}]", file=sys.stderr)  # noqa: T201  # the cell's own output
+    return said
+
+
+def _filled(text: str, known: Mapping[str, Any]) -> str:
+    """A name that the notebook does not define is left to the shell."""
+
+    def value(found: re.Match[str]) -> str:
+        path = found["braces"] or found["name"]
+        try:
+            return str(eval(path, dict(known)))  # a name, with parts of it
+        except Exception:
+            return found[0]
+
+    return _FILLED.sub(value, text)
+
+
+def _write(path: str, text: str, *, more: bool) -> None:
+    with Path(path).open("a" if more else "w", encoding="utf-8") as file:
+        file.write(text if text.endswith("\n") else f"{text}\n")
+
+
+def tell_time(known: dict[str, Any]) -> None:
+    """Prints how long a cell took that asked for it."""
+    if began := known.pop(BEGAN, None):
+        print(f"Wall time: {time.perf_counter() - began:.3g} s")  # noqa: T201  # as IPython does
+
+
+_FORMS = {
+    "_repr_html_": "text/html",
+    "_repr_markdown_": "text/markdown",
+    "_repr_svg_": "image/svg+xml",
+    "_repr_png_": "image/png",
+    "_repr_jpeg_": "image/jpeg",
+    "_repr_latex_": "text/latex",
+    "_repr_json_": "application/json",
+}
+takers: list[Callable[[bytes], None]] = []  # receivers of figures, as PNG
+_MOST = 8 << 20  # bytes per format
+
+
+def bundle(value: Any) -> dict[str, Any]:
+    """By MIME type. A format that a value fails to produce is omitted: its text is always there."""
+    found: dict[str, Any] = {}
+    if isinstance(value, type):  # its methods need an instance
+        return {"text/plain": repr(value)}
+    with suppress(Exception):
+        given = value._repr_mimebundle_()
+        found |= given[0] if isinstance(given, tuple) else given or {}
+    for method, kind in _FORMS.items():
+        if kind in found or not hasattr(type(value), method):
+            continue
+        with suppress(Exception):
+            form = getattr(value, method)()
+            form = form[0] if isinstance(form, tuple) else form
+            if form is not None and (not isinstance(form, str | bytes) or len(form) <= _MOST):
+                found[kind] = base64.b64encode(form).decode() if isinstance(form, bytes) else form
+    return {"text/plain": repr(value), **found}
+
+
+def figure(png: bytes) -> dict[str, Any]:
+    return {"image/png": base64.b64encode(png).decode(), "text/plain": "<Figure>"}
+
+
+_MOST_PRINTED = 1 << 20  # characters per stream of a cell in the copy; the log has all of them
+_CUT = "\n… omitted: the run's log has the full output …\n"
+
+Outputs = list[dict[str, Any]]
+
+
+class Tee(io.TextIOBase):
+    """Replaces `sys.stdout` or `sys.stderr`. Anything beyond writing is passed to the original."""
+
+    def __init__(self, name: str, original: TextIO, outputs: Callable[[], Outputs], wrote: Callable[[], None]) -> None:
+        self._name = name
+        self._original = original
+        self._outputs = outputs
+        self._wrote = wrote
+
+    def write(self, text: str) -> int:
+        self._original.write(text)
+        self._original.flush()
+        add_text(self._outputs(), self._name, text)
+        self._wrote()
+        return len(text)
+
+    def flush(self) -> None:
+        self._original.flush()
+
+    def fileno(self) -> int:
+        return self._original.fileno()
+
+    def isatty(self) -> bool:
+        return self._original.isatty()
+
+    def writable(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # an attribute there
+        return self._original.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]  # likewise
+        return self._original.errors
+
+
+def add_text(outputs: Outputs, name: str, text: str) -> None:
+    """Appends to the last output if that is the same stream. Of a progress bar only the last state is kept."""
+    last = outputs[-1] if outputs else None
+    if last is None or last.get("output_type") != "stream" or last["name"] != name:
+        last = {"output_type": "stream", "name": name, "text": ""}
+        outputs.append(last)
+    kept, _, line = last["text"].rpartition("\n") if "\n" in last["text"] else ("", "", last["text"])
+    seen = _redrawn(line + text.replace("\r\n", "\n"))
+    whole = f"{kept}\n{seen}" if kept or "\n" in last["text"] else seen
+    if len(whole) > _MOST_PRINTED:
+        head = whole.partition(_CUT)[0][: _MOST_PRINTED // 2]
+        whole = head + _CUT + whole[-_MOST_PRINTED // 4 :]
+    last["text"] = whole
+
+
+def _redrawn(text: str) -> str:
+    if "\r" not in text:
+        return text
+    lines = text.split("\n")
+    shown = [line.rstrip("\r").rpartition("\r")[2] for line in lines[:-1]]
+    last = lines[-1]  # may be overwritten later
+    body, carriage = (last[:-1], "\r") if last.endswith("\r") else (last, "")
+    return "\n".join([*shown, body.rpartition("\r")[2] + carriage])

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Protocol, cast
 
-from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
-from stoker.model.node.visit import Entrance, Said
+from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, Offer, Said
 from stoker.model.workspace.home import Home
 from stoker.stores.access import Access
 

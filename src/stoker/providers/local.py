@@ -16,12 +16,11 @@ from typing import ClassVar
 
 from stoker.agent.machine.machine import remove_tree
 from stoker.agent.pack import pack
-from stoker.agent.processes.orphans import UNSHIPPED
+from stoker.agent.processes.family import UNSHIPPED
 from stoker.agent.processes.standby import ask
 from stoker.errors import ProviderFailed
-from stoker.files.lock import claim, is_held
-from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
-from stoker.model.node.visit import Entrance, Said
+from stoker.files import claim, is_held
+from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, NodeState, Offer, Said
 from stoker.providers import Setup
 
 MOST_NODES = 64  # of one run: each is a few processes of this computer

@@ -22,17 +22,15 @@ from fastapi import FastAPI
 
 from stoker import __version__
 from stoker.errors import Conflict, DatabaseUnusable, HomeUnusable, StokerError
-from stoker.files.lock import claim
+from stoker.files import claim
 from stoker.model.workspace.home import Home
 from stoker.server.api.app import build
-from stoker.server.door.home import close_home, make_private
-from stoker.server.door.listening import guarded, own_socket, port_socket
-from stoker.server.door.logtext import log_to
+from stoker.server.door import guarded, log_to, own_socket, port_socket
+from stoker.server.records.copies import rebuild
 from stoker.server.records.database import Database
-from stoker.server.records.rebuild import rebuild
 from stoker.server.service import assemble
-from stoker.server.settings import ServerSettings, from_environment
-from stoker.server.stores.keychain import open_keychain
+from stoker.server.settings import ServerSettings, close_home, from_environment, make_private
+from stoker.server.stores.stores import open_keychain
 
 log = logging.getLogger("stoker.server")
 

@@ -8,31 +8,22 @@ from datetime import datetime
 
 from stoker.model.run.run import Run
 from stoker.providers import Provider, Setup, carrying, load
-from stoker.server.code.arrivals import Arrivals
-from stoker.server.code.shelf import Shelves
-from stoker.server.code.unused import UnusedCode
-from stoker.server.data.datasets import DatasetRecords
-from stoker.server.door.home import server_id
+from stoker.server.codeshelf import Arrivals, Shelves
+from stoker.server.datasets import DatasetRecords
+from stoker.server.records.copies import FactsRecorder, Signing
 from stoker.server.records.database import Database
-from stoker.server.records.recorder import FactsRecorder, Signing
 from stoker.server.records.tables import DatasetTable, StoreTable
-from stoker.server.removals.housekeeping import Housekeeping
-from stoker.server.removals.removals import Removals
-from stoker.server.results.heritage import Heritage
-from stoker.server.results.sizes import Weighing
-from stoker.server.rounds.clusters import ClusterBook
-from stoker.server.rounds.leases import Leases
+from stoker.server.removals import Housekeeping, Removals, UnusedCode
+from stoker.server.results.figures import Weighing
+from stoker.server.results.parcels import Heritage
+from stoker.server.rounds.books import ClusterBook, LimitBook, QueueBook, Visits
 from stoker.server.rounds.ledger import Ledger
-from stoker.server.rounds.limits import LimitBook
 from stoker.server.rounds.outside import Clock
 from stoker.server.rounds.performer import Performer
-from stoker.server.rounds.queuebook import QueueBook
 from stoker.server.rounds.reconciler import Reconciler
-from stoker.server.settings import ServerSettings
-from stoker.server.stores.accesses import Accesses
-from stoker.server.stores.keychain import Keychain, Vault, open_keychain
-from stoker.server.stores.stores import StoreDirectory
-from stoker.server.visits.wishes import Visits
+from stoker.server.settings import ServerSettings, server_id
+from stoker.server.stores.accesses import Accesses, Leases
+from stoker.server.stores.stores import Keychain, StoreDirectory, Vault, open_keychain
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +73,7 @@ def assemble(settings: ServerSettings, token: str, database: Database, notices: 
     leases = Leases(providers, stores, accesses, clock)
     visits = Visits()
     heritage = Heritage(stores, clock, settings.home.root)
-    performer = Performer(providers, stores, accesses, leases, ledger, vault, clock, visits, heritage.bring)
+    performer = Performer(providers, stores, leases, ledger, vault, clock, visits, heritage.bring)
     limits = LimitBook(database)
     clusters, book = ClusterBook(database, providers), QueueBook(database)
 

@@ -17,9 +17,7 @@ from urllib.parse import parse_qs
 
 from stoker.errors import BadInput, StokerError
 from stoker.stores import Store
-from stoker.stores.access import Access, Route
-from stoker.stores.credential import NONE, NOTHING, Credential
-from stoker.stores.mounting import MountProgram
+from stoker.stores.access import NONE, NOTHING, Access, Credential, MountProgram, Route
 
 GROUP = "stoker.stores"
 CARRIED = "carried.json"  # in a packed agent, next to this file: its kinds, by name

@@ -11,8 +11,7 @@ from typing import BinaryIO
 
 from stoker.errors import StoreDenied
 from stoker.stores import Store, Stored
-from stoker.stores.access import Access, Route
-from stoker.stores.credential import NOTHING, Credential
+from stoker.stores.access import NOTHING, Access, Credential, Route
 from stoker.stores.folder.store import FolderStore
 from stoker.stores.kinds import Location, locate, named
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.model.node.node import Need, NodeRequest, NodeSight, NodeState
+from stoker.model.node import Need, NodeRequest, NodeSight, NodeState
 from stoker.providers import Provider
 
 PATIENCE_S = 30.0

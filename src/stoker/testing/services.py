@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker.stores.access import Credential
 from stoker.stores.azure.containers import BlobContainers
 from stoker.stores.azure.rights import account_sas, service_sas
-from stoker.stores.credential import Credential
 from stoker.stores.kinds import locate
 
 _PROGRAM = Path("node_modules/azurite/dist/src/blob/main.js")

@@ -16,15 +16,15 @@ from pathlib import Path
 
 from stoker.model import wire
 from stoker.model.job.job import Job
-from stoker.model.node.node import NodeRequest
-from stoker.model.node.orders import Orders
+from stoker.model.node import NodeRequest
+from stoker.model.orders import Orders
 from stoker.model.snapshot import Snapshot
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
 from stoker.providers import Carrying
+from stoker.stores import signing
 from stoker.stores.folder.store import FolderStore
 from stoker.stores.kinds import grant
-from stoker.stores.sealed import signing
 
 SSHD = "/usr/sbin/sshd"
 READY_S = 20.0
@@ -111,6 +111,15 @@ class TestHost:
     def link(self, state: str) -> None:
         """`down` is a cable that was pulled, `up` one that is back."""
         _run("ip", "-n", self.space, "link", "set", "eth0", state)
+
+    def part_from(self, other: TestHost) -> None:
+        """Nothing that either sends to the other arrives, and nobody is told."""
+        _run("ip", "-n", self.space, "route", "add", "blackhole", other.address)
+        _run("ip", "-n", other.space, "route", "add", "blackhole", self.address)
+
+    def rejoin(self, other: TestHost) -> None:
+        _run("ip", "-n", self.space, "route", "del", "blackhole", other.address)
+        _run("ip", "-n", other.space, "route", "del", "blackhole", self.address)
 
     def write_config(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)

@@ -14,18 +14,17 @@ from functools import partial
 from pathlib import Path
 
 from stoker.errors import Conflict, StokerError
-from stoker.files.lock import claim
-from stoker.files.whole import write_whole
+from stoker.files import claim, write_whole
 from stoker.twin import state
 from stoker.twin.arm import storage
-from stoker.twin.blob.service import Accounts, BlobService
+from stoker.twin.blob import Accounts, BlobService
 from stoker.twin.machines import Machines
 from stoker.twin.machines.opening import open_machines
 from stoker.twin.settings import TwinSettings, from_environment
 from stoker.twin.state import DEFAULT_BLOB
 from stoker.twin.time.weather import Weather, forecast
 from stoker.twin.twin import Twin
-from stoker.twin.web import tls
+from stoker.twin.web import server
 from stoker.twin.world import TwinWorld
 
 log = logging.getLogger("stoker.twin")
@@ -113,7 +112,7 @@ def _machines(settings: TwinSettings, world: TwinWorld) -> Machines:
         first_events_s=lambda _: world.clock.real_s(world.cloud.weather.first_events_s),
         walls=_walls(settings),
         shown=settings.shown,
-        authority=tls.certificate(settings.folder / "tls").authority,
+        authority=server.certificate(settings.folder / "tls").authority,
         outward=True,  # a rehearsal needs to install packages
     )
 

@@ -78,6 +78,17 @@ def allocation_failed(size: str, region: str) -> Refused:
     )
 
 
+def overconstrained(size: str, near: str) -> Refused:
+    """There may be capacity in the region, but none where the others of the placement group are."""
+    return Refused(
+        409,
+        "OverconstrainedAllocationRequest",
+        "Allocation failed. VM(s) with the following constraints cannot be allocated, because the condition is too "
+        "restrictive. Please remove some constraints and try again. Constraints applied are: - VM Size: "
+        f"{size} - Proximity placement group: {near.rsplit('/', 1)[-1]}",
+    )
+
+
 def sku_not_available(size: str, region: str) -> Refused:
     return Refused(
         409,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.errors import TwinFailed
-from stoker.files.whole import write_whole
+from stoker.files import write_whole
 from stoker.model import wire
 from stoker.twin import ids
 from stoker.twin.time.weather import OrderedFault, Weather

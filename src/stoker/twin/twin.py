@@ -8,11 +8,10 @@ from pathlib import Path
 
 from stoker.errors import TwinFailed
 from stoker.twin import state
-from stoker.twin.blob.service import BlobService
+from stoker.twin.blob import BlobService
 from stoker.twin.machines import Machines
-from stoker.twin.time.clock import TwinClock
-from stoker.twin.time.weather import Weather
-from stoker.twin.web import tls
+from stoker.twin.time.weather import TwinClock, Weather
+from stoker.twin.web import server
 from stoker.twin.web.application import Application
 from stoker.twin.web.server import WebServer
 from stoker.twin.world import TwinWorld
@@ -54,7 +53,7 @@ class Twin:
         cloud = replace(cloud, requests=cloud.requests + _UNSAVED)
         if weather:
             cloud = replace(cloud, weather=weather)
-        certificate = tls.certificate(folder / "tls")
+        certificate = server.certificate(folder / "tls")
         self.world = TwinWorld(file, cloud, TwinClock(cloud.now, speed))
         self._server = _listen(Application(self.world, cloud.control, blob), certificate, port, cloud.port)
         self.world.change(lambda cloud, _: (replace(cloud, port=self._server.port), None))
@@ -91,7 +90,7 @@ class Twin:
                 self.machines.power_off(instance.name)
 
 
-def _listen(application: Application, certificate: tls.Certificate, wanted: int, before: int) -> WebServer:
+def _listen(application: Application, certificate: server.Certificate, wanted: int, before: int) -> WebServer:
     """At the requested port; else at the earlier one, if it is free; else at any."""
     if wanted:
         return _server(application, certificate, wanted)
@@ -101,7 +100,7 @@ def _listen(application: Application, certificate: tls.Certificate, wanted: int,
         return WebServer(application, certificate)
 
 
-def _server(application: Application, certificate: tls.Certificate, port: int) -> WebServer:
+def _server(application: Application, certificate: server.Certificate, port: int) -> WebServer:
     try:
         return WebServer(application, certificate, port)
     except OSError as error:

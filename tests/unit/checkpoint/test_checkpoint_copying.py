@@ -144,7 +144,7 @@ main()
 def test_a_script_that_ends_while_a_thread_is_within_pytorch_is_not_aborted() -> None:
     script = """
 import time, torch
-from stoker.checkpoint.save.thread import SaveThread
+from stoker.checkpoint.save.writer import SaveThread
 def work():
     for _ in range(20):
         torch.empty(20_000_000).zero_()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import threading
@@ -14,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.checkpoint.notice import GRACE_S, NoticeFile
-from stoker.checkpoint.read import manifests
-from stoker.checkpoint.read.manifests import CheckpointManifest, FileEntry
-from stoker.checkpoint.read.shelf import SavedCheckpoint, to_keep
-from stoker.checkpoint.save.interval import Cost, Interval, Since, best_interval_s, due, parse, seconds
+from stoker.checkpoint.read import format
+from stoker.checkpoint.read.format import CheckpointManifest, FileEntry
+from stoker.checkpoint.read.shelf import SavedCheckpoint, landmarks, to_keep
+from stoker.checkpoint.save.take import Cost, Interval, Since, best_interval_s, due, parse, seconds
+from stoker.checkpoint.surroundings import GRACE_S, NoticeFile
 from stoker.errors import Unreadable
 
 # The interval
@@ -136,14 +137,14 @@ written = st.builds(
 
 @given(written)
 def test_manifest_is_read_as_it_was_written(manifest: CheckpointManifest) -> None:
-    assert manifests.load(manifest.dump()) == manifest
+    assert format.load(manifest.dump()) == manifest
 
 
 @given(written, st.data())
 def test_cut_manifest_is_unreadable(manifest: CheckpointManifest, data: st.DataObject) -> None:
     whole = manifest.dump()
     with pytest.raises(Unreadable):
-        manifests.load(whole[: data.draw(st.integers(0, len(whole) - 3))])
+        format.load(whole[: data.draw(st.integers(0, len(whole) - 3))])
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../b", "", "a//b", "..\\b"])
@@ -160,12 +161,12 @@ def test_manifest_does_not_lead_out_of_its_folder(name: str) -> None:
     document |= {"ranks": 1, "files": {name: {"size_bytes": 1, "sha256": "0"}}}
     text = json.dumps(document | {"own_sha256": sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()})
     with pytest.raises(Unreadable, match="not a file of this folder"):
-        manifests.load(text.encode())
+        format.load(text.encode())
 
 
 def test_manifest_of_a_later_format_says_so() -> None:
     with pytest.raises(Unreadable, match="its format is 2"):
-        manifests.load(b'{"format": 2}')
+        format.load(b'{"format": 2}')
 
 
 # The notice
@@ -227,3 +228,19 @@ def test_notice_that_is_half_written_counts(tmp_path: Path) -> None:
 
 def test_outside_of_stoker_there_is_no_notice() -> None:
     assert not NoticeFile(None).new()
+
+
+def test_nodes_that_remove_most_of_what_they_save_have_a_recent_step_in_common_whenever_they_are_looked_at() -> None:
+    kept: list[str] = []
+    looks = {}
+    for save in range(1, 400):
+        there = [*kept, f"step-{7 + 3 * save:09d}"]
+        names = to_keep([SavedCheckpoint(name) for name in there], 3) | landmarks(there)
+        kept = [name for name in there if name in names]
+        looks[save] = set(kept)
+        assert len(kept) <= 3 + 2 * 12
+    for save, apart in itertools.product(range(50, 350), (1, 5, 20, 45)):
+        both = looks[save] & looks[save + apart]
+        assert both, (save, apart)
+        lost = save - (int(max(both)[5:]) - 7) / 3
+        assert lost <= 2 * apart + 4, (save, apart)

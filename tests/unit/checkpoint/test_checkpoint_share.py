@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.checkpoint import log
-from stoker.checkpoint.log import ProgressLog
+from stoker.checkpoint import surroundings
+from stoker.checkpoint.surroundings import ProgressLog
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_progress_is_reported_now_and_then(metrics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("stoker.checkpoint.log.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("stoker.checkpoint.surroundings.time.monotonic", lambda: now[0])
     told = ProgressLog(reports=True)
     for step in range(1, 101):
         now[0] += 0.125
@@ -27,6 +27,6 @@ def test_progress_is_reported_now_and_then(metrics: Path, monkeypatch: pytest.Mo
 
 
 def test_a_rank_that_reports_nothing_is_silent(metrics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "EVERY_S", 0.0)
+    monkeypatch.setattr(surroundings, "EVERY_S", 0.0)
     ProgressLog(reports=False).tell(1, 1, 2)
     assert not metrics.exists()

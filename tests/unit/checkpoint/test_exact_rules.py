@@ -18,10 +18,9 @@ from stoker.checkpoint import versions
 from stoker.checkpoint.exact import places, sidecar
 from stoker.checkpoint.exact.places import Loop
 from stoker.errors import JobInvalid
-from stoker.model.checkpoint import CheckpointSet
-from stoker.model.job.checkpointpaths import BESIDE, CheckpointPaths
 from stoker.model.job.job import Job
-from stoker.model.snapshot import Entry
+from stoker.model.job.sections import BESIDE, CheckpointPaths
+from stoker.model.snapshot import CheckpointSet, Entry
 
 STARTUP = Path(sidecar.__file__).with_name("startup")
 SOURCE = Path(sidecar.__file__).parents[3]
@@ -212,7 +211,12 @@ def test_files_beside_checkpoints_are_kept_with_them_and_never_resumed_from(tmp_
     assert newest(made, CheckpointPaths(["last.pt"]), tmp_path) == "last.pt"
 
 
-@pytest.mark.parametrize("more", [{"nodes": 2}, {"processes": 4}, {"launcher": "torchrun"}])
-def test_several_processes_are_refused(more: dict[str, object]) -> None:
-    with pytest.raises(JobInvalid, match="one process"):
+@pytest.mark.parametrize("more", [{"nodes": 2}, {"launcher": "mpi"}])
+def test_several_nodes_and_mpi_are_refused_with_the_remedy(more: dict[str, object]) -> None:
+    with pytest.raises(JobInvalid, match=r"one node.*stoker\.checkpoint"):
         Job.read({"name": "a", "run": "python a.py", "exact": True, **more})
+
+
+@pytest.mark.parametrize("more", [{"processes": 4}, {"launcher": "torchrun"}, {"processes": "gpus"}])
+def test_several_ranks_on_a_node_are_accepted(more: dict[str, object]) -> None:
+    assert Job.read({"name": "a", "run": "python a.py", "exact": True, **more}).exact

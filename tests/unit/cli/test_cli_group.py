@@ -15,7 +15,7 @@ import pytest
 import stoker.cli
 from stoker.cli import COMMANDS, HOMES, answer, cli
 from stoker.cli.command import Command, loaded
-from stoker.cli.view.failure import facts, lines, report
+from stoker.cli.view.terminal import facts, lines, report
 from stoker.errors import BadInput, JobInvalid, NotFound, Problem, StokerError
 
 LINES = {name: line for section in COMMANDS.values() for name, line in section.items()}
@@ -185,4 +185,4 @@ def test_the_version_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_completing_a_command_loads_none() -> None:
     names = [item.value for item in cli.shell_complete(click.Context(cli), "s")]
-    assert names[:3] == ["show", "ssh", "server"]
+    assert names[:3] == ["show", "ssh", "stacks"]

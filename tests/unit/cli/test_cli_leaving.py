@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from stoker.cli.commands.act.cleanup import left
 from stoker.client.api.client import Client
-from stoker.model.node.node import Offer
+from stoker.model.node import Offer
 from stoker.model.run.run import Attempt, AttemptState, Run
 
 OFFER = Offer("azure-twin", "D2", "eastus", Decimal("0.1"), spot=True)

@@ -6,7 +6,7 @@ import itertools
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stoker.cli.view.logview import AsIs, ForTerminal, LastState, Prefixed, View, view_for
@@ -36,6 +36,8 @@ def folded_by_the_book(data: bytes, longest: int) -> bytes:
     return out
 
 
+# On a busy computer, drawing is slow and says nothing about the code.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 log_bytes = st.lists(
     st.sampled_from([b"\r", b"\n", b"\r\n", b"a", b"bc", b"defg", b"\x1b[31m", b"\xff", b"x" * 13, b"y" * 30])
 ).map(b"".join)
@@ -45,21 +47,25 @@ terminal_bytes = st.lists(st.sampled_from([*escapes, *others])).map(b"".join)
 places = st.lists(st.integers(0, 10_000), max_size=12)
 
 
+@settings(UNHURRIED)
 @given(log_bytes, places)
 def test_how_a_log_is_cut_does_not_show_in_last_states(data: bytes, where: list[int]) -> None:
     assert shown(LastState(LONGEST), *cut(data, where)) == folded_by_the_book(data, LONGEST)
 
 
+@settings(UNHURRIED)
 @given(terminal_bytes, places)
 def test_how_a_log_is_cut_does_not_show_on_a_terminal(data: bytes, where: list[int]) -> None:
     assert shown(ForTerminal(), *cut(data, where)) == shown(ForTerminal(), data)
 
 
+@settings(UNHURRIED)
 @given(log_bytes, places)
 def test_how_a_log_is_cut_does_not_show_behind_a_prefix(data: bytes, where: list[int]) -> None:
     assert shown(Prefixed(LastState(), b"[0] "), *cut(data, where)) == shown(Prefixed(LastState(), b"[0] "), data)
 
 
+@settings(UNHURRIED)
 @given(st.binary().filter(lambda data: b"\r" not in data), places)
 def test_output_without_carriage_returns_is_identical(data: bytes, where: list[int]) -> None:
     assert shown(LastState(), *cut(data, where)) == data
@@ -120,6 +126,7 @@ def test_a_terminal_gets_colours_but_nothing_that_acts(written: bytes, expected:
     assert shown(ForTerminal(), written).decode() == expected
 
 
+@settings(UNHURRIED)
 @given(terminal_bytes)
 def test_nothing_that_acts_reaches_a_terminal(data: bytes) -> None:
     text = shown(ForTerminal(), data).decode()
@@ -132,7 +139,7 @@ def test_each_line_gets_its_prefix() -> None:
     assert shown(view, b"one\ntw", b"o\n\nthree") == b"[3] one\n[3] two\n[3] \n[3] three"
 
 
-@settings(max_examples=20)
+@settings(UNHURRIED, max_examples=20)
 @given(st.binary())
 def test_raw_keeps_every_byte_for_a_file_or_a_pipe(data: bytes) -> None:
     assert shown(view_for(raw=True, terminal=False, live=True), data) == data

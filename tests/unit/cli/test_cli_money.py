@@ -19,18 +19,18 @@ from stories import START, Told, at, evicted, story
 
 from stoker.cli.commands.watch import cost
 from stoker.cli.view import terminal
-from stoker.cli.view.jobtext import offer_lines
 from stoker.cli.view.portrait import portrait
 from stoker.cli.view.printer import LogSource, TextPrinter
 from stoker.cli.view.receipttext import receipt_lines, short
+from stoker.cli.view.summary import offer_lines
 from stoker.cli.view.words import meter_line
-from stoker.client.report.receipt import figures, left_words
+from stoker.client.report.pages import figures, left_words
 from stoker.client.report.spelling import how_old, money, step, usd
-from stoker.engine.money.costing import costs
 from stoker.engine.money.forecast import forecast
 from stoker.engine.money.receipt import receipt
+from stoker.engine.money.spending import costs
 from stoker.model.job.job import Job
-from stoker.model.node.node import Offer
+from stoker.model.node import Offer
 from stoker.model.run.money import By, Spell
 from stoker.model.run.receipt import Receipt
 from stoker.model.run.run import RunState

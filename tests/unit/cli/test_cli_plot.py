@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.cli.view.plot import labels, plot
+from stoker.cli.view.portrait import labels, plot
 
 
 def dots(lines: list[str]) -> int:

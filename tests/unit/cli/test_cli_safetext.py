@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stoker.cli.view import terminal
-from stoker.cli.view.safetext import harmless_json, one_line, visible
-from stoker.cli.view.terminal import STYLES, finished, paint, say, show, show_json
+from stoker.cli.view.terminal import STYLES, finished, harmless_json, one_line, paint, say, show, show_json, visible
 
 COMMANDS = Path(terminal.__file__).parents[1]
 ACTS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb]")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.cli.view.safetext import one_line
-from stoker.cli.view.tables import Column, TableCell, cells_wide, clipped, pairs, table
+from stoker.cli.view.terminal import one_line
+from stoker.cli.view.words import Column, TableCell, cells_wide, clipped, pairs, table
 
 COLUMNS = (Column("RUN", least=6), Column("STATE"), Column("TIME", right=True), Column("NOTE", least=4))
 

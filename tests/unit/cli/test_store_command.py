@@ -9,13 +9,11 @@ import pytest
 
 from stoker.cli.commands.setup.store import credential
 from stoker.errors import BadInput, StoreDenied, StoreFailed
-from stoker.model.workspace.finding import CheckResult
-from stoker.model.workspace.store import StoreFinding, checked_name, works
-from stoker.server.stores import reach as reaching
-from stoker.server.stores.check import CheckedStore, check, clock
-from stoker.server.stores.reach import Reach, endpoint
+from stoker.model.workspace.store import CheckResult, StoreFinding, checked_name, works
+from stoker.server.stores import check as reaching
+from stoker.server.stores.check import CheckedStore, Reach, check, clock, endpoint
 from stoker.stores import Store, Stored
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 KEY = "A" * 86 + "=="
 

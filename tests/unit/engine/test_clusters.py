@@ -10,16 +10,14 @@ from typing import Any
 
 from stoker.engine import clusters
 from stoker.engine.clusters import ClusterFacts
-from stoker.engine.decision import Decision, StartNode, TellAgent
+from stoker.engine.decision import Decision, Sighting, StartNode, TellAgent
 from stoker.engine.lifecycle import begin
 from stoker.engine.money.meter import cost, spent
-from stoker.engine.nodes.leftovers import needed
+from stoker.engine.nodes import needed
 from stoker.engine.offers.market import needs
 from stoker.engine.offers.placement import placed
 from stoker.engine.rounds import Scene, decide
-from stoker.engine.sighting import Sighting
-from stoker.model.cluster import Cluster
-from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.node import Cluster, NodeSight, NodeState, Offer
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import Run, RunState
 
@@ -39,7 +37,7 @@ def submitted(make_run: Make, number: int = 1, nodes: int = 1, **more: Any) -> R
 
 
 def started(run: Run, now: datetime, offer: Offer = OFFER) -> Run:
-    return begin(run, now, [offer] * run.job.nodes).run
+    return begin(run, now, [offer] * run.job.most_nodes).run
 
 
 def up(key: str, **more: Any) -> NodeSight:
@@ -177,10 +175,10 @@ def test_a_run_elsewhere_in_the_store_or_of_another_size_gets_a_new_node(make_ru
 def test_an_idle_node_makes_room_for_a_gang_before_the_gang_gets_new_ones(make_run: Make, now: datetime) -> None:
     first, gang = idle(make_run, now), submitted(make_run, 2, nodes=2)
     after = decided([first, gang], {}, now, facts())
-    assert after[gang.id].run.state is RunState.QUEUED and "idle node" in after[gang.id].run.reason
+    assert after[gang.id].run.state is RunState.QUEUED and "to make room" in after[gang.id].run.reason
     going = after[first.id].run
     assert going.idle[0].released == "its cluster needs the room" and going.idling
-    assert decided([going, gang], {}, now, facts())[gang.id].run.state is RunState.QUEUED, "it is still there"
+    assert gang.id not in decided([going, gang], {}, now, facts()), "it is still there: nothing is decided"
     gone = clusters.observed(going, Sighting(), facts(), now)
     assert decided([gone, gang], {}, now, facts())[gang.id].run.state is RunState.STARTING
 

@@ -10,21 +10,19 @@ from typing import Any
 
 import pytest
 
-from stoker.engine import gang
-from stoker.engine.decision import StartNode, StopNode, TellAgent
+from stoker.engine.decision import Sighting, StartNode, StopNode, TellAgent
 from stoker.engine.gang import advance
+from stoker.engine.lease import node_key, node_of, spare_keys
 from stoker.engine.lifecycle import STOP_PATIENCE_S, begin
 from stoker.engine.looking import Heard, Requests, sighting
-from stoker.engine.nodes.keys import node_key, node_of, spare_keys
-from stoker.engine.nodes.leftovers import claimed
-from stoker.engine.nodes.resuming import may_resume
+from stoker.engine.nodes import claimed, may_resume
+from stoker.engine.offers import gathering
 from stoker.engine.offers.market import needs
 from stoker.engine.offers.placement import place
 from stoker.engine.rounds import Scene, decide
-from stoker.engine.sighting import Sighting
 from stoker.model.job.job import Spot
-from stoker.model.node.node import Features, NodeSight, NodeState, Offer
-from stoker.model.node.orders import Notice, Wish
+from stoker.model.node import Features, NodeSight, NodeState, Offer
+from stoker.model.orders import Notice, Wish
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import AttemptState, Member, Run, RunState
 from stoker.model.wire import dump, load
@@ -100,6 +98,23 @@ def test_a_run_succeeds_when_every_node_has(run: Run, now: datetime) -> None:
     assert waits.state is RunState.RUNNING, "a node that is done waits for the others"
     ended = advance(waits, together(*good), now).run
     assert ended.state is RunState.SUCCEEDED and ended.output_files == 3
+
+
+def test_a_node_that_was_never_there_does_not_hold_up_a_gang_of_which_another_cannot_be_had(
+    run: Run, now: datetime
+) -> None:
+    """Why it could not be started is forgotten when it is released."""
+    first, second, _ = run.attempts[-1].members
+    run = replace(run, spells=())
+    refused = Sighting(node=NodeSight(second.key, NodeState.GONE, "none left", "no-capacity", still=True))
+    broken = advance(run, together(gone(first), refused, Sighting()), now)
+    assert not broken.run.attempts[-1].state.over, "it may be under way"
+    assert any(isinstance(one, StopNode) for one in broken.actions)
+    later = now + timedelta(seconds=2)
+    after = advance(broken.run, together(gone(first), refused, Sighting()), later)
+    attempt = after.run.attempts[-1]
+    assert (attempt.state, attempt.trouble) == (AttemptState.LOST, "no-capacity")
+    assert attempt.peers[1].message == "it was not started, since the attempt had ended"
 
 
 def test_one_lost_node_breaks_the_gang_and_the_others_are_reported(run: Run, now: datetime) -> None:
@@ -199,7 +214,7 @@ def test_the_next_attempt_takes_the_machines_that_are_left_and_one_replacement(r
     nodes = (NodeSight(first.key, NodeState.UP), NodeSight(third.key, NodeState.UP))
     assert all(may_resume(after, one) for one in nodes)
     market = {("cloud", need): [OFFER] for need in needs(run.job)}
-    taken, waits = gang.offers(after, replace(seen, nodes=nodes), market, [after], now)
+    taken, waits = gathering.offers(after, replace(seen, nodes=nodes), market, [after], now)
     assert not waits
     assert [one.again for one in taken] == [first.key, "", third.key]
     begun = begin(after, now, taken).run

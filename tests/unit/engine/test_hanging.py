@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from stoker.engine.decision import Decision, TellAgent
+from stoker.engine.decision import Decision, Sighting, TellAgent
 from stoker.engine.gang import advance
 from stoker.engine.hanging import MOST_FRAMES_KEPT, MOST_HANGS, behind, diagnosed, noted, restarts
 from stoker.engine.lifecycle import begin
-from stoker.engine.sighting import Sighting
-from stoker.model.job.hang import HangRule
-from stoker.model.node.node import NodeSight, NodeState
+from stoker.model.job.sections import HangRule
+from stoker.model.node import NodeSight, NodeState
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import Member, Run
 from stoker.model.run.stacks import RankStacks, StackFrame, Standstill, ThreadStack

@@ -5,9 +5,9 @@ from datetime import datetime
 
 import pytest
 
+from stoker.engine.decision import Sighting
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.patience import HOPELESS, WEATHER
-from stoker.engine.sighting import Sighting
 from stoker.model.run.run import AttemptState, Run, RunState
 
 Make = Callable[..., Run]

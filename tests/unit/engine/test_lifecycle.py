@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from stoker.engine.decision import Land, StartNode, StopNode, TellAgent
-from stoker.engine.drills import evict, rate_per_hour, withdraw
+from stoker.engine.decision import Land, Sighting, StartNode, StopNode, TellAgent, evict, rate_per_hour, withdraw
 from stoker.engine.lifecycle import STOP_PATIENCE_S, advance, begin
 from stoker.engine.money.receipt import with_effort
 from stoker.engine.patience import MOST_LOST
-from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict
-from stoker.model.node.node import NodeSight, NodeState
-from stoker.model.node.orders import Wish
+from stoker.model.node import NodeSight, NodeState
+from stoker.model.orders import Wish
 from stoker.model.run.money import Spell
 from stoker.model.run.report import Effort, MetricSummary, Outcome, Phase, Report
 from stoker.model.run.run import AttemptState, Run, RunState

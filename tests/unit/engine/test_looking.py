@@ -12,10 +12,10 @@ import pytest
 from stoker.engine.decision import StartNode
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.looking import Heard, Requests, goes_on, gone_keys, heard_out, outlives_s, sighting, vanished
-from stoker.engine.nodes.leftovers import needed, release_unneeded
+from stoker.engine.nodes import needed, release_unneeded
 from stoker.errors import NoCapacity, StoreDenied
-from stoker.model.node.node import Features, NodeSight, NodeState, Offer
-from stoker.model.node.orders import Wish
+from stoker.model.node import Features, NodeSight, NodeState, Offer
+from stoker.model.orders import Wish
 from stoker.model.run.money import Spell
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import Attempt, AttemptState, Run, RunState

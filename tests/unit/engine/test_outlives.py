@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from poisonedworld import Make, World
 
+from stoker.engine.decision import Sighting
 from stoker.engine.lifecycle import begin
 from stoker.engine.looking import Requests
-from stoker.engine.sighting import Sighting
-from stoker.model.node.node import Features
+from stoker.model.node import Features
 from stoker.model.run.money import Limit, Period
 
 DAY = 86_400.0

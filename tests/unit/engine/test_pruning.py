@@ -11,9 +11,8 @@ import pytest
 
 from stoker.engine.pruning import prune
 from stoker.model.job.job import Job
-from stoker.model.run.pruning import PruneRule
 from stoker.model.run.report import MetricSummary
-from stoker.model.run.run import Run, RunState, Start
+from stoker.model.run.run import PruneRule, Run, RunState, Start
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY_S = 86400.0

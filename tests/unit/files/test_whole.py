@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.files.whole import write_whole
+from stoker.files import write_whole
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:

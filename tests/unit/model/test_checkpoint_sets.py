@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.model.checkpoint import SPAN, CheckpointSet, Fence, claim, fenced, retained, visible
-from stoker.model.snapshot import Entry
+from stoker.model.snapshot import SPAN, CheckpointSet, Entry, Fence, claim, fenced, retained, visible
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout
 

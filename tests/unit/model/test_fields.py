@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stoker.model.job import fields
 from stoker.model.job.fields import Either, FieldKind, ListOf, MapOf, Maybe, Problems
 from stoker.model.job.job import DataInput, Spot, SpotOrNot
-from stoker.model.job.target import TargetText
+from stoker.model.job.sections import TargetText
 from stoker.model.job.values import Choice, Duration, FolderInTree, Money, Scalar, Text, Whole
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.model.node.visit import Frame, FrameKind, frames
+from stoker.model.node import Frame, FrameKind, frames
 
 SAID = st.lists(st.builds(Frame, st.sampled_from(FrameKind), st.binary(max_size=40)), max_size=8)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stoker.client.local import groundwork
+from stoker.client.local import rehearsal
 from stoker.client.local.workspace import TrustedPlace, Workspaces, places
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, NotFound, StokerError
@@ -27,7 +27,7 @@ TEAM = Handover(
 )
 
 
-FORMS = groundwork.forms()
+FORMS = rehearsal.forms()
 CERTIFICATE = f"-----BEGIN CERTIFICATE-----\n{'A' * 64}\n-----END CERTIFICATE-----\n"
 
 

@@ -24,7 +24,7 @@ from stoker.model.job.job import (
     schema,
     substitute,
 )
-from stoker.model.job.target import Target
+from stoker.model.job.sections import Target
 
 LEAST = {"name": "ants", "run": "python train.py"}
 
@@ -65,7 +65,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "outputs": folders,
     "checkpoints": folders | st.lists(folders, max_size=3),
     "on": names,
-    "nodes": st.integers(1, 100),
+    "nodes": st.integers(1, 100) | st.sampled_from(["1..2", "2..4", "3..3"]),
     "processes": st.integers(1, 8) | st.just("gpus"),
     "launcher": st.sampled_from(list(Launcher)),
     "spot": st.booleans()
@@ -247,3 +247,18 @@ def test_a_wrong_hang_is_refused(written: Any, problem: str) -> None:
     with pytest.raises(JobInvalid) as refused:
         Job.read({"name": "a", "run": "b", "hang": written})
     assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "least", "most"), [(4, 4, 4), ("4", 4, 4), ("2..4", 2, 4), ("1 .. 64", 1, 64), ("3..3", 3, 3)]
+)
+def test_nodes_are_a_number_or_a_range(given: int | str, least: int, most: int) -> None:
+    job = Job.read({"name": "ants", "run": "x", "nodes": given})
+    assert (job.least_nodes, job.most_nodes, job.is_elastic) == (least, most, least < most)
+    assert Job.read(job.plain()) == job
+
+
+@pytest.mark.parametrize("given", ["4..2", "0..3", "..3", "2..", "2..x", "2...4", 2.5, True, None, [2, 4]])
+def test_a_range_that_is_none_is_refused(given: object) -> None:
+    with pytest.raises(JobInvalid, match="nodes: found"):
+        Job.read({"name": "ants", "run": "x", "nodes": given})

@@ -9,7 +9,7 @@ import pytest
 
 from stoker.errors import Missing
 from stoker.model.workspace import layout
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 SHA = "ab" + "0" * 62
 SPELLED = {

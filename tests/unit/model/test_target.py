@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.model.job.fields import Problems
-from stoker.model.job.target import Target, TargetText
+from stoker.model.job.sections import Target, TargetText
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 
 from stoker.errors import Malformed
 from stoker.model import untrusted, wire
-from stoker.model.checkpoint import CheckpointSet, Fence
-from stoker.model.node.orders import VisitEnd, Wishes
+from stoker.model.orders import VisitEnd, Wishes
 from stoker.model.run.report import Effort, Measured, MetricSummary, Phase, Report
 from stoker.model.run.run import Event
-from stoker.model.snapshot import Entry, Snapshot
-from stoker.server.results.lines import lines
-from stoker.testing.memory_store import MemoryStore
+from stoker.model.snapshot import CheckpointSet, Entry, Fence, Snapshot
+from stoker.server.results.figures import lines
+from stoker.testing.fakes import MemoryStore
 
 WRITTEN = [Report, Snapshot, CheckpointSet, Fence, VisitEnd, Wishes, Event, Measured]
 REPORT = Report(1, 0, Phase.RUNNING, NOW, beat=3, metrics={"loss": MetricSummary(1.0, 0.5, 2.0, 4)})
@@ -106,6 +105,7 @@ def test_what_an_agent_writes_is_read_as_it_was(of: Any, data: st.DataObject) ->
         ("stays", 1, "stays: found 1, expected true or false"),
         ("effort", {"at": NOW.isoformat(), "phases": {"resting": 1.0}}, "effort.phases.resting: found 'resting'"),
         ("effort", {"at": NOW.isoformat(), "phases": {"running": -1.0}}, "effort.phases.running: found -1.0"),
+        ("effort", {"at": NOW.isoformat(), "evictions": 1001}, "effort.evictions: found 1001, expected a whole number"),
         ("effort", {}, "effort: a Effort without `at`"),
     ],
 )

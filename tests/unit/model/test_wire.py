@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 
 from stoker.model import wire
 from stoker.model.job.job import Job
-from stoker.model.job.submission import Submission
-from stoker.model.node.node import Offer
-from stoker.model.node.orders import Orders, Wish, Wishes
+from stoker.model.node import Offer
+from stoker.model.orders import Orders, Wish, Wishes
 from stoker.model.run.report import MetricSummary, Outcome, Phase, RankEnd, Report
-from stoker.model.run.run import Attempt, AttemptState, Event, Run
+from stoker.model.run.run import Attempt, AttemptState, Event, Run, Submission
 from stoker.model.snapshot import Entry, EntryKind, Git, Snapshot
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)

@@ -16,9 +16,8 @@ from stoker.client.source.tree import scan
 from stoker.errors import BadInput
 from stoker.model.job.commandline import commands, with_notebooks
 from stoker.model.job.job import Job
-from stoker.notebooks.document import Document, NotebookUnreadable
-from stoker.notebooks.magics import Unsupported, as_python
-from stoker.notebooks.showing import Outputs, add_text, bundle
+from stoker.notebooks.document import Document, NotebookUnreadable, Unsupported, as_python
+from stoker.notebooks.running import Outputs, add_text, bundle
 
 
 def notebook(*cells: str, **more: Any) -> str:

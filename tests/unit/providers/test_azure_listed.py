@@ -9,7 +9,7 @@ import pytest
 
 from stoker.engine.money.forecast import forecast
 from stoker.model.job.job import Job
-from stoker.model.node.node import Need
+from stoker.model.node import Need
 from stoker.providers.azure.market import listed as snapshot
 from stoker.providers.azure.market.listed import listed, sizes
 

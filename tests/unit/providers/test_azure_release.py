@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from stoker.providers.azure.node.release import Release
+from stoker.providers.azure.node import Release
 
 RELEASE = Release("https://arm/group", "http://metadata/token", "https://arm/off")
 

@@ -11,13 +11,11 @@ import pytest
 
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account
-from stoker.providers.azure.deployment.scaleset import duration, refuses_set
-from stoker.providers.azure.deployment.template import MachineChoice, NodeSite, deployment
-from stoker.providers.azure.market.gpus import Gpus
-from stoker.providers.azure.market.sizes import AzureSize
-from stoker.providers.azure.naming import NodePlace
+from stoker.providers.azure.market.sizes import AzureSize, Gpus
+from stoker.providers.azure.naming import NodePlace, duration, refuses_set
 from stoker.providers.azure.refusals import translated
 from stoker.providers.azure.setup.resources import NAMESPACES
+from stoker.providers.azure.template import MachineChoice, NodeSite, deployment
 
 GROUP = naming.group_id("s", "g")
 SET = f"{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/node"

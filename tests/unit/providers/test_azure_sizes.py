@@ -14,15 +14,14 @@ import pytest
 from twinasks import KEY, REGION, Asker, wall
 
 from stoker.errors import JobInvalid
-from stoker.model.node.node import Need, Offer
+from stoker.model.node import Need, Offer
+from stoker.providers.azure import template
 from stoker.providers.azure.account.account import Account
-from stoker.providers.azure.deployment import images
-from stoker.providers.azure.deployment.template import MachineChoice, NodeSite, deployment
-from stoker.providers.azure.market.catalogue import Catalogue
-from stoker.providers.azure.market.gpus import gpus_of, model_of, retired
-from stoker.providers.azure.market.listing import read
-from stoker.providers.azure.market.sizes import AzureSize, fits, read_sizes
+from stoker.providers.azure.market.listed import read
+from stoker.providers.azure.market.prices import Catalogue
+from stoker.providers.azure.market.sizes import AzureSize, fits, gpus_of, model_of, read_sizes, retired
 from stoker.providers.azure.naming import NodePlace
+from stoker.providers.azure.template import MachineChoice, NodeSite, deployment
 from stoker.twin.market import catalog
 from stoker.twin.refusal import Refused
 from stoker.twin.web import retail
@@ -258,23 +257,23 @@ def test_a_size_that_is_unlike_the_others_is_had_by_its_name_alone(trap: dict[st
 @pytest.mark.parametrize(
     ("given", "image", "driver"),
     [
-        (size("Standard_D8s_v5"), images.PLAIN, False),
-        (size("Standard_NC4as_T4_v3", 4, 1), images.HPC, False),
-        (size("Standard_NV36ads_A10_v5", 36, 1), images.PLAIN, True),
-        (size("Standard_ND96isr_MI300X_v5", 96, 8), images.ROCM, False),
-        (size("Standard_D2ps_v5", architecture="Arm64"), images.ARM, False),
-        (size("Standard_A2_v2", generation_2=False, premium=False), images.GENERATION_1, False),
+        (size("Standard_D8s_v5"), template.PLAIN, False),
+        (size("Standard_NC4as_T4_v3", 4, 1), template.HPC, False),
+        (size("Standard_NV36ads_A10_v5", 36, 1), template.PLAIN, True),
+        (size("Standard_ND96isr_MI300X_v5", 96, 8), template.ROCM, False),
+        (size("Standard_D2ps_v5", architecture="Arm64"), template.ARM, False),
+        (size("Standard_A2_v2", generation_2=False, premium=False), template.GENERATION_1, False),
     ],
 )
 def test_the_image_is_of_the_sizes_processor_generation_and_gpu(given: AzureSize, image: str, driver: bool) -> None:
-    assert (images.image_of(given), images.needs_driver(given, "")) == (image, driver)
-    assert not images.needs_driver(given, "/subscriptions/s/images/own"), "an image of one's own has its driver"
-    assert images.needs_driver(given, images.PLAIN) is given.gpus.nvidia
+    assert (template.image_of(given), template.needs_driver(given, "")) == (image, driver)
+    assert not template.needs_driver(given, "/subscriptions/s/images/own"), "an image of one's own has its driver"
+    assert template.needs_driver(given, template.PLAIN) is given.gpus.nvidia
 
 
 def test_an_image_is_named_by_its_four_words_or_its_id() -> None:
-    assert images.reference("a:b:c:latest") == {"publisher": "a", "offer": "b", "sku": "c", "version": "latest"}
-    assert images.reference("/subscriptions/s/images/i") == {"id": "/subscriptions/s/images/i"}
+    assert template.reference("a:b:c:latest") == {"publisher": "a", "offer": "b", "sku": "c", "version": "latest"}
+    assert template.reference("/subscriptions/s/images/i") == {"id": "/subscriptions/s/images/i"}
 
 
 class Prices:

@@ -12,19 +12,18 @@ from typing import Any
 import pytest
 
 from stoker.errors import NoCapacity, NotAllowed, NotSetUp, ProviderFailed, ProviderUnavailable, QuotaReached
-from stoker.model.node.node import Need
+from stoker.model.node import Need
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import FORM, Account, check_ssh, read_account
-from stoker.providers.azure.deployment.booting import BOOT, CONFIG, UNIT, Boot, custom_data, signed_url
-from stoker.providers.azure.deployment.template import MachineChoice, NodeSite, deployment
+from stoker.providers.azure.booting import BOOT, CONFIG, UNIT, Boot, custom_data, signed_url
 from stoker.providers.azure.market import listed as snapshot
-from stoker.providers.azure.market.gpus import Gpus
 from stoker.providers.azure.market.listed import listed
-from stoker.providers.azure.market.sizes import AzureSize
+from stoker.providers.azure.market.sizes import AzureSize, Gpus
 from stoker.providers.azure.naming import NodePlace
 from stoker.providers.azure.refusals import translated
+from stoker.providers.azure.template import MachineChoice, NodeSite, deployment
 from stoker.stores.access import Access, Route
-from stoker.twin.machines.guest.units import unit
+from stoker.twin.machines.guest.services import unit
 
 GROUP = naming.group_id("s", "g")
 VM = f"{GROUP}/providers/Microsoft.Compute/virtualMachines/node"

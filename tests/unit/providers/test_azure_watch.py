@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stoker.model.node.node import NodeState
+from stoker.model.node import NodeState
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.account.grounds import OwnGroups

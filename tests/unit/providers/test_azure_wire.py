@@ -9,9 +9,17 @@ import pytest
 
 from stoker.errors import ProviderFailed
 from stoker.providers.azure.account.account import Account
-from stoker.providers.azure.wire.recording import TrafficRecorder, recording
-from stoker.providers.azure.wire.replaying import TrafficReplay, answered, form
-from stoker.providers.azure.wire.scrubbing import CLIENT, SUBSCRIPTION, TENANT, Scrubber
+from stoker.providers.azure.account.recording import (
+    CLIENT,
+    SUBSCRIPTION,
+    TENANT,
+    Scrubber,
+    TrafficRecorder,
+    TrafficReplay,
+    answered,
+    form,
+    recording,
+)
 
 MINE, HOME, ME = "aaaaaaaa-0000-4000-8000-000000000001", "aaaaaaaa-0000-4000-8000-000000000002", "bbbbbbbb-1-1-1-1"
 OTHER = "cccccccc-0000-4000-8000-000000000003"

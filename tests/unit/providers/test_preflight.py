@@ -9,16 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from stoker.client.local.preflight import markdown
-from stoker.client.local.proving import proof_job
+from stoker.client.local.preflight import markdown, proof_job
 from stoker.errors import NotSetUp, ProviderFailed
 from stoker.model.job.job import Fallback
 from stoker.model.run.run import Event
-from stoker.model.workspace.finding import CheckResult, Finding
-from stoker.providers.azure.preflight import reading
-from stoker.providers.azure.preflight import reading as rights
-from stoker.providers.azure.preflight.reading import Permission
+from stoker.model.workspace.store import CheckResult, Finding
 from stoker.providers.azure.refusals import translated
+from stoker.providers.azure.setup import answers
+from stoker.providers.azure.setup import answers as rights
+from stoker.providers.azure.setup.answers import Permission
 
 OWNER, READER = Permission(("*",)), Permission(("*/read",))
 CONTRIBUTOR = Permission(("*",), ("Microsoft.Authorization/*/Write", "Microsoft.Authorization/*/Delete"))
@@ -37,13 +36,13 @@ NODE = {"template": {"resources": [{"type": "Microsoft.Compute/virtualMachines"}
 def test_a_clock_that_is_wrong_by_minutes_keeps_a_run_from_starting(
     ahead_s: float, verdict: CheckResult, words: str
 ) -> None:
-    found = reading.clock(timedelta(seconds=ahead_s))
+    found = answers.clock(timedelta(seconds=ahead_s))
     assert found.verdict is verdict
     assert words in found.found
 
 
 def test_a_service_that_is_being_registered_is_a_warning() -> None:
-    found = reading.services({"Microsoft.Compute": "Registering", "Microsoft.Network": "Registered"})
+    found = answers.services({"Microsoft.Compute": "Registering", "Microsoft.Network": "Registered"})
     assert (found.verdict, found.found) == (CheckResult.WARN, "being registered: Microsoft.Compute")
 
 
@@ -54,12 +53,12 @@ def test_a_service_that_is_being_registered_is_a_warning() -> None:
 def test_a_subscription_that_is_nearly_full_is_reported_in_time(
     groups: int, assignments: int, verdict: CheckResult
 ) -> None:
-    found = reading.limits(groups, assignments)
+    found = answers.limits(groups, assignments)
     assert (found.verdict, f"{groups} of 980 resource groups" in found.found) == (verdict, True)
 
 
 def test_a_setup_registers_services_itself() -> None:
-    found = reading.services({"Microsoft.Compute": "NotRegistered"}, made=True)
+    found = answers.services({"Microsoft.Compute": "NotRegistered"}, made=True)
     assert (found.verdict, found.advice) == (CheckResult.WARN, "the set-up registers them")
 
 
@@ -73,8 +72,8 @@ def test_rights_that_a_role_leaves_out_are_lacking() -> None:
 
 def test_one_region_that_works_makes_failures_elsewhere_warnings() -> None:
     bad, good = Finding("a", CheckResult.FAIL, "no"), Finding("b", CheckResult.OK, "yes")
-    assert [one.verdict for one in reading.best({"x": [bad], "y": [good]})] == [CheckResult.WARN, CheckResult.OK]
-    assert [one.verdict for one in reading.best({"x": [bad], "y": [good, bad]})] == [CheckResult.FAIL, CheckResult.OK]
+    assert [one.verdict for one in answers.best({"x": [bad], "y": [good]})] == [CheckResult.WARN, CheckResult.OK]
+    assert [one.verdict for one in answers.best({"x": [bad], "y": [good, bad]})] == [CheckResult.FAIL, CheckResult.OK]
 
 
 def refused(code: str, message: str) -> ProviderFailed:

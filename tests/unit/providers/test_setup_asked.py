@@ -14,11 +14,20 @@ from stoker.model.workspace.groundwork import GivenOptions
 from stoker.model.workspace.handover import TeamStore
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.setup import options as setupasked
-from stoker.providers.azure.setup import resources, roles
+from stoker.providers.azure.setup import resources
 from stoker.providers.azure.setup import site as setupsite
 from stoker.providers.azure.setup.cloud import SetupCloud
 from stoker.providers.azure.setup.resources import WantedResource, agrees, merged
-from stoker.providers.azure.setup.site import WorkspaceSite
+from stoker.providers.azure.setup.site import (
+    ACCESS_ADMINISTRATOR,
+    BLOB_CONTRIBUTOR,
+    MEMBER_ACTIONS,
+    NODE_ACTIONS,
+    PRACTITIONER_ACTIONS,
+    WorkspaceSite,
+    only_for_nodes,
+    own_role,
+)
 from stoker.providers.azure.setup.workspace import Workspace
 
 SUBSCRIPTION = "ae13b4a7-54c4-47f6-9977-3b2fb95ebcf6"
@@ -92,27 +101,27 @@ def test_names_are_the_same_each_time_and_fit_azures_rules() -> None:
     assert account == setupsite.default_account(SUBSCRIPTION.upper(), "a-very-long-name-of-a-workspace")
     assert setupasked.account(asked(account=account)) == account
     assert setupsite.default_account(SUBSCRIPTION, "other") != account
-    assert roles.own_role(SUBSCRIPTION, "a", "node") != roles.own_role(SUBSCRIPTION, "b", "node")
+    assert own_role(SUBSCRIPTION, "a", "node") != own_role(SUBSCRIPTION, "b", "node")
 
 
 def test_a_node_may_remove_its_group_and_nothing_else_may_be_given_away() -> None:
     """No role of a node writes anything, and what practitioners may assign is that role alone, to machines alone, in
     their own group alone."""
-    assert all(action.endswith(("/read", "/delete", "/deallocate/action")) for action in roles.NODE_ACTIONS)
-    condition = roles.only_for_nodes("role-id")
+    assert all(action.endswith(("/read", "/delete", "/deallocate/action")) for action in NODE_ACTIONS)
+    condition = only_for_nodes("role-id")
     assert condition.count("GuidEquals {role-id}") == condition.count("{'ServicePrincipal'}") == 2
-    given_away = [one for one in roles.PRACTITIONER_ACTIONS if one.startswith("Microsoft.Authorization/")]
+    given_away = [one for one in PRACTITIONER_ACTIONS if one.startswith("Microsoft.Authorization/")]
     assert given_away == ["Microsoft.Authorization/*/read"]
     rights = [one for one in resources.admission(SITE, "p") if one.kind == "role assignment"]
     scopes = {role_of(one): one.id.partition("/providers/Microsoft.Authorization/")[0] for one in rights}
     assert scopes == {
-        roles.BLOB_CONTRIBUTOR: SITE.account_id,
-        roles.ACCESS_ADMINISTRATOR: SITE.group_of("p"),
+        BLOB_CONTRIBUTOR: SITE.account_id,
+        ACCESS_ADMINISTRATOR: SITE.group_of("p"),
         SITE.practitioner_role: SITE.group_of("p"),
         SITE.member_role: SITE.scope,
     }
     assert SITE.group_of("p") != SITE.group_of("q")
-    assert all(one.endswith("/read") for one in roles.MEMBER_ACTIONS), "in the subscription people only read"
+    assert all(one.endswith("/read") for one in MEMBER_ACTIONS), "in the subscription people only read"
 
 
 def test_no_key_opens_the_storage_account_and_nothing_in_it_is_public() -> None:
@@ -170,7 +179,7 @@ def test_a_hand_over_of_the_public_azure_needs_nothing_but_a_login() -> None:
         "tenant": "the-tenant",
         "workspace": "vision-team",
         "regions": ["westeurope", "eastus"],
-        "role": roles.own_role(SUBSCRIPTION, "vision-team", "node"),
-        "practitioner": roles.own_role(SUBSCRIPTION, "vision-team", "practitioner"),
+        "role": own_role(SUBSCRIPTION, "vision-team", "node"),
+        "practitioner": own_role(SUBSCRIPTION, "vision-team", "practitioner"),
     }
     assert {one.name for one in fields(Account)} >= found.accounts["azure"].keys(), "the provider reads all of it"

@@ -10,23 +10,21 @@ from urllib.parse import parse_qs
 import pytest
 
 from stoker.errors import BadInput, StoreDenied, StoreFailed
-from stoker.model.node.orders import DataOrder
+from stoker.model.orders import DataOrder
 from stoker.model.run.run import Attempt, AttemptState, Run
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
-from stoker.providers.azure.deployment.booting import boot_ticket, signed_url
+from stoker.providers.azure.booting import boot_ticket, signed_url
 from stoker.server.records.database import Database
 from stoker.server.records.tables import StoreTable, read_copy
 from stoker.server.rounds.outside import Clock
 from stoker.server.stores.accesses import Accesses
-from stoker.server.stores.keychain import Keychain
-from stoker.server.stores.stores import StoreDirectory
-from stoker.stores.access import Access
+from stoker.server.stores.stores import Keychain, StoreDirectory
+from stoker.stores import signing
+from stoker.stores.access import Access, Credential
 from stoker.stores.azure.client import sas_expires_at
 from stoker.stores.azure.containers import LONGEST_CONTAINER, container_of
-from stoker.stores.credential import Credential
 from stoker.stores.kinds import grant, locate
-from stoker.stores.sealed import signing
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 KEY = Credential("account-key", {"key": "a2V5"})

@@ -8,9 +8,9 @@ import pytest
 
 from stoker.errors import JobInvalid
 from stoker.model.job.job import DataInput, Job
-from stoker.model.node.node import Need, Offer
+from stoker.model.node import Need, Offer
 from stoker.server.admission import admit, to_store
-from stoker.testing.fake_provider import FakeProvider
+from stoker.testing.fakes import FakeProvider
 
 
 class Cloud(FakeProvider):
@@ -85,3 +85,11 @@ def test_a_gang_larger_than_the_quota_is_refused_with_the_number() -> None:
     with pytest.raises(JobInvalid) as refused:
         admit(job("$500", nodes=4), {"cloud": Cloud(roomy)})
     assert [one.field for one in refused.value.problems] == ["nodes"] and "at most 3" in str(refused.value)
+
+
+def test_a_twin_of_a_provider_that_has_none_is_refused_with_a_cloud_that_has_one() -> None:
+    wanted = Job(name="ants", run="true", on="desk-twin")
+    providers = {"desk": Cloud(BIG), "cloud": Cloud(BIG), "cloud-twin": Cloud(BIG)}
+    with pytest.raises(JobInvalid, match="found `desk`, expected a cloud with a twin: `cloud`") as refused:
+        admit(wanted, providers)
+    assert refused.value.hint == "add `--on cloud`"

@@ -7,9 +7,9 @@ import pytest
 
 from stoker.errors import JobInvalid
 from stoker.model.job.job import Job
-from stoker.model.node.node import Features, Need, Offer
+from stoker.model.node import Features, Need, Offer
 from stoker.server.admission import admit
-from stoker.testing.fake_provider import FakeProvider
+from stoker.testing.fakes import FakeProvider
 
 
 class Slow(FakeProvider):

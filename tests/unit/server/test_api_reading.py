@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stoker.errors import BadInput, TooLarge
-from stoker.server.api.http.kinds import kind_for
-from stoker.server.api.http.reading import Bounds, check_json, parse
+from stoker.server.api.requests import Bounds, check_json, kind_for, parse
 
 PLAIN = st.recursive(
     st.none()

@@ -15,13 +15,13 @@ from stoker.errors import Corrupt, DatasetChanging, DatasetRefused, Missing, Not
 from stoker.model import wire
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest
 from stoker.model.workspace import layout
-from stoker.server.data.datasets import DatasetRecords
+from stoker.server.datasets import DatasetRecords
+from stoker.server.records.copies import Signing
 from stoker.server.records.database import Database
-from stoker.server.records.recorder import Signing
 from stoker.server.records.tables import DatasetRecord, DatasetTable
-from stoker.server.stores.keychain import Keychain
+from stoker.server.stores.stores import Keychain
 from stoker.stores import Store
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

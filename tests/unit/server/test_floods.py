@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
+from stoker.engine.decision import Sighting
 from stoker.engine.lifecycle import LONGEST_WORDS, MOST_NOTICES, advance, begin
 from stoker.engine.patience import MOST_HASTY
-from stoker.engine.sighting import Sighting
 from stoker.errors import Malformed
 from stoker.model import untrusted, wire
-from stoker.model.node.node import NodeSight, NodeState
-from stoker.model.node.orders import Notice
+from stoker.model.node import NodeSight, NodeState
+from stoker.model.orders import Notice
 from stoker.model.run.report import Climb, Effort, Kept, Measured, MetricSummary, Outcome, Phase, Report
 from stoker.model.run.run import Attempt, AttemptState, Event, Run, RunState
 from stoker.model.workspace import layout
 from stoker.server.records.database import MOST_OF_A_KIND, Database
 from stoker.server.rounds.reports import MOST_EVENTS, agent_events
 from stoker.server.rounds.reports import MOST_OF_A_KIND as MOST_OF_AN_AGENT
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 Make = Callable[..., Run]
 REPORT = Report(1, 0, Phase.RUNNING, datetime(2026, 3, 1, 12, tzinfo=UTC), 1)

@@ -22,26 +22,25 @@ from quickforging import forge
 
 from stoker.agent.checkpoints import restoring
 from stoker.engine.decision import Decision
-from stoker.engine.money.costing import costs
 from stoker.engine.money.receipt import receipt
+from stoker.engine.money.spending import costs
 from stoker.errors import BadInput, StokerError
 from stoker.model import untrusted, wire
-from stoker.model.checkpoint import CheckpointSet, Fence
 from stoker.model.job.job import Job
-from stoker.model.node.orders import Orders, VisitEnd, Wish, Wishes
+from stoker.model.orders import Orders, VisitEnd, Wish, Wishes
 from stoker.model.run.money import By
 from stoker.model.run.report import Measured, Outcome, Phase, Report
 from stoker.model.run.run import Event, Run, RunState
-from stoker.model.snapshot import Snapshot
+from stoker.model.snapshot import CheckpointSet, Fence, Snapshot
 from stoker.model.workspace import layout
-from stoker.server.api.runs import logs, metrics, results
-from stoker.server.removals.removals import remove_run
+from stoker.server.api import logs, results
+from stoker.server.removals import remove_run
 from stoker.server.results.parcels import brought, land
 from stoker.server.rounds import outside
 from stoker.server.rounds.reports import agent_events
 from stoker.stores import Store
 from stoker.stores.access import Access
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 RUNS = 50  # in one server's life
 CASES = 2 * RUNS
@@ -123,14 +122,14 @@ class Fuzz:
         for attempt in run.attempts:
             number = attempt.number
             wire.dump(agent_events(store, run.id, attempt, now))
-            metrics.last_step(store, run.id, number, now)
+            results.last_step(store, run.id, number, now)
             logs._offset_at(store, run.id, number, 0, 1.0)
             self._read(VisitEnd, f"{layout.visit(run.id, number, 'v')}end.json")
             self._read(Wishes, layout.wishes(run.id, number))
             with suppress(StokerError):
                 Access.from_text(store.get(layout.access(run.id, number)).decode(errors="replace"))
             self._restore(run, number + 1)
-        wire.dump(metrics._page(store, run, 0, now).points)
+        wire.dump(results._page(store, run, 0, now).points)
         wire.dump(results._kept(store, run.id, now))
         wire.dump(logs._list(store, run))
         wire.dump(receipt(run, now))

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 from stoker.errors import BadInput, NotFound
-from stoker.model.checkpoint import CheckpointSet, Fence
 from stoker.model.run.run import Attempt, AttemptState, Run
-from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.model.snapshot import CheckpointSet, Entry, EntryKind, Fence, Snapshot
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout
-from stoker.server.results.heritage import Heritage
+from stoker.server.results.parcels import Heritage
 from stoker.server.rounds.outside import Clock
 from stoker.stores import Store
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 Make = Callable[..., Run]
 

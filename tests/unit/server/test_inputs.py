@@ -13,17 +13,17 @@ import pytest
 from stoker.errors import JobInvalid
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest
 from stoker.model.job.job import DataInput, DataMode, Job
-from stoker.model.node.orders import DataOrder
+from stoker.model.orders import DataOrder
 from stoker.model.workspace import layout
 from stoker.model.workspace.store import KnownStore
-from stoker.server.data.datasets import DatasetRecords
-from stoker.server.data.inputs import InputRequest, Pinned, pin
+from stoker.server.admission import InputRequest, Pinned, pin
+from stoker.server.datasets import DatasetRecords
+from stoker.server.records.copies import Signing
 from stoker.server.records.database import Database
-from stoker.server.records.recorder import Signing
 from stoker.server.records.tables import DatasetTable
-from stoker.server.stores.keychain import Keychain
+from stoker.server.stores.stores import Keychain
 from stoker.stores import Store
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 URL = "https://acc.blob.core.windows.net/cont/pre"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stoker.errors import HomeUnusable
-from stoker.server.stores.keychain import Keychain, open_keychain
+from stoker.server.stores.stores import Keychain, open_keychain
 
 
 class Ring:

@@ -13,24 +13,22 @@ from typing import Any
 
 import pytest
 
-from stoker.engine.nodes.lease import BESIDE_S, DEFAULT_S, lease_s, longest
-from stoker.model.node.node import LAST_WORDS_S, Features
-from stoker.model.node.orders import Wish
+from stoker.engine.lease import BESIDE_S, DEFAULT_S, lease_s, longest
+from stoker.model.node import LAST_WORDS_S, Features
+from stoker.model.orders import Wish
 from stoker.model.run.money import UNLIMITED, Fuse
 from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 from stoker.model.workspace.home import Home
+from stoker.server.records.copies import FactsRecorder, Signing
 from stoker.server.records.database import Database
-from stoker.server.records.recorder import FactsRecorder, Signing
 from stoker.server.records.tables import StoreTable
-from stoker.server.rounds.leases import Leases
+from stoker.server.rounds.books import Visits
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.outside import Clock
 from stoker.server.rounds.performer import Performer
-from stoker.server.stores.accesses import Accesses
-from stoker.server.stores.keychain import Keychain, Vault
-from stoker.server.stores.stores import StoreDirectory
-from stoker.server.visits.wishes import Visits
-from stoker.testing.fake_provider import FakeProvider
+from stoker.server.stores.accesses import Accesses, Leases
+from stoker.server.stores.stores import Keychain, StoreDirectory, Vault
+from stoker.testing.fakes import FakeProvider
 
 Make = Callable[..., Run]
 DAYS = Features(lease_s=5 * 86_400.0, idle_s=600.0)
@@ -190,7 +188,7 @@ def test_a_cloud_that_hangs_over_a_mark_keeps_no_lease_from_being_renewed(
     cloud, stores = Hanging(), StoreDirectory(home, StoreTable(database.engine, home.stores), keychain)
     accesses, ledger = Accesses(stores, keychain, clock), Ledger(database, FactsRecorder(stores, Signing(keychain)))
     leases = Leases({"cloud": cloud}, stores, accesses, clock)
-    performer = Performer({"cloud": cloud}, stores, accesses, leases, ledger, Vault(tmp_path), clock, Visits())
+    performer = Performer({"cloud": cloud}, stores, leases, ledger, Vault(tmp_path), clock, Visits())
     run = make_run(job={"on": "cloud"}, attempts=(attempt(now),))
     one = run.attempts[-1]
 

@@ -11,7 +11,7 @@ import pytest
 from stoker.model.run.money import Limit, Period, Spell
 from stoker.model.run.run import Run, RunState
 from stoker.server.records.database import Database
-from stoker.server.rounds.limits import LimitBook
+from stoker.server.rounds.books import LimitBook
 
 Make = Callable[..., Run]
 NOW = datetime(2026, 3, 15, 12, tzinfo=UTC)

@@ -9,11 +9,11 @@ import pytest
 
 from stoker.model.run.run import Attempt, AttemptState, Event, Run
 from stoker.model.workspace import layout
-from stoker.server.api.runs.logs import _offset_at
-from stoker.server.api.runs.metrics import MOST_LINES, _page, last_step
-from stoker.server.results.lines import MOST_UNREADABLE, PIECE_BYTES
+from stoker.server.api.logs import _offset_at
+from stoker.server.api.results import MOST_LINES, _page, last_step
+from stoker.server.results.figures import MOST_UNREADABLE, PIECE_BYTES
 from stoker.server.rounds.reports import agent_events, told_once
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ATTEMPT = Attempt(1, "r-1", AttemptState.RUNNING, NOW - timedelta(days=40))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoker.server.door.logtext import FORMAT, LONGEST, MOST_AN_HOUR, PlainFormatter, Sparing
+from stoker.server.door import FORMAT, LONGEST, MOST_AN_HOUR, PlainFormatter, Sparing
 
 ESCAPES = "\x1b]0;title\x07\x9b31m\u202e\r\nforged"
 

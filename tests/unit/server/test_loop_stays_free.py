@@ -21,8 +21,8 @@ from stoker.server.records.database import Database
 from stoker.server.service import Service, assemble
 from stoker.server.settings import ServerSettings
 from stoker.stores import Store, Stored
-from stoker.stores.credential import NOTHING, Credential
-from stoker.testing.memory_store import MemoryStore
+from stoker.stores.access import NOTHING, Credential
+from stoker.testing.fakes import MemoryStore
 
 FAR = "s3://far"
 

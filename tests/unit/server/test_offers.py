@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from stoker.errors import LoginFailed
-from stoker.model.node.node import Features, Need, Offer
+from stoker.model.node import Features, Need, Offer
 from stoker.model.run.run import Run
-from stoker.server.rounds.offers import MOST_RETRY_S, Offers
+from stoker.server.rounds.lookout import MOST_RETRY_S, Offers
 from stoker.testing.world.real.loop import VirtualClock, VirtualLoop
-from stoker.testing.world.timeline import Timeline
+from stoker.testing.world.scenario import Timeline
 
 
 class LoggedOut:

@@ -8,13 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from stoker.model.checkpoint import CheckpointSet, Fence
 from stoker.model.run.run import Run
-from stoker.model.snapshot import Entry
+from stoker.model.snapshot import CheckpointSet, Entry, Fence
 from stoker.model.wire import dump
 from stoker.model.workspace import layout
 from stoker.server.results.parcels import newest_set
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 GOOD = CheckpointSet(1, 1, NOW, (Entry("checkpoints/model.pt", sha256="0" * 64, size_bytes=1),)).sealed

@@ -20,12 +20,12 @@ from stoker.engine import rounds
 from stoker.engine.decision import Decision
 from stoker.errors import LoginFailed
 from stoker.model import wire
-from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
-from stoker.model.node.orders import Wish
+from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
+from stoker.model.orders import Wish
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import AttemptState, Event, Run, RunState
 from stoker.model.workspace import layout
-from stoker.server.rounds import deciding
+from stoker.server.rounds import lookout
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_a_run_that_nothing_can_be_decided_about_is_given_up_and_the_others_cont
     async def story() -> None:
         world.assemble()
         broken, innocent = await world.submit(make_run), await world.submit(make_run)
-        monkeypatch.setattr(deciding, "decide", failing_for(broken, rounds.decide, only_with_report=only_with_report))
+        monkeypatch.setattr(lookout, "decide", failing_for(broken, rounds.decide, only_with_report=only_with_report))
         await world.rounds()
         for beat in range(1, 9):
             for name in (broken, innocent):
@@ -202,7 +202,7 @@ def test_cancel_ends_a_run_that_nothing_can_be_decided_about(
         world.assemble()
         name = await world.submit(make_run)
         await world.rounds()
-        monkeypatch.setattr(deciding, "decide", failing_for(name, rounds.decide, only_with_report=False))
+        monkeypatch.setattr(lookout, "decide", failing_for(name, rounds.decide, only_with_report=False))
         await world.rounds()
         shown = await world.reconciler.live(await world.ledger.find(name))
         assert "nothing can be decided about it: ZeroDivisionError: a bug" in shown.reason
@@ -222,7 +222,7 @@ def test_trouble_that_passes_leaves_no_trace(world: World, make_run: Make, monke
         name = await world.submit(make_run)
         await world.rounds()
         with monkeypatch.context() as patch:
-            patch.setattr(deciding, "decide", failing_for(name, rounds.decide, only_with_report=False))
+            patch.setattr(lookout, "decide", failing_for(name, rounds.decide, only_with_report=False))
             await world.rounds()
             world.clock.passed_s += 50
             await world.rounds()

@@ -10,9 +10,9 @@ import pytest
 from poisonedworld import HandClock
 
 from stoker.errors import StoreFailed
-from stoker.server import probing
-from stoker.server.probing import Probing
-from stoker.testing.memory_store import MemoryStore
+from stoker.server.rounds import lookout
+from stoker.server.rounds.lookout import Probing
+from stoker.testing.fakes import MemoryStore
 
 
 class Slow(MemoryStore):
@@ -34,13 +34,13 @@ class Slow(MemoryStore):
 
 def test_a_store_that_hangs_does_not_keep_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Slow("the disk is full")
-    monkeypatch.setattr(probing, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(lookout, "PATIENCE_S", 0.05)
 
     async def story() -> list[str]:
         asked = Probing(HandClock())
         first = [await asked.why(store), await asked.why(store)]
         store.let_go.set()
-        monkeypatch.setattr(probing, "PATIENCE_S", 30.0)
+        monkeypatch.setattr(lookout, "PATIENCE_S", 30.0)
         return [*first, await asked.why(store)]
 
     assert asyncio.run(story()) == ["", "", ": the disk is full"]

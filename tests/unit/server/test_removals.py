@@ -13,19 +13,17 @@ import pytest
 from stoker.engine.decision import Decision
 from stoker.errors import Conflict, NotFound, StoreUnavailable
 from stoker.model.job.job import Job
-from stoker.model.node.orders import lock_of, users_of
+from stoker.model.orders import lock_of, users_of
 from stoker.model.run.run import Run, RunState, Start
 from stoker.model.workspace import layout
 from stoker.model.workspace.store import FOLDER
-from stoker.server.code.arrivals import Arrivals
-from stoker.server.code.shelf import CodeShelf
-from stoker.server.code.unused import UnusedCode, remove_unused
+from stoker.server.codeshelf import Arrivals, CodeShelf
+from stoker.server.records.copies import FactsRecorder, Signing
 from stoker.server.records.database import Database
-from stoker.server.records.recorder import FactsRecorder, Signing
-from stoker.server.removals.removals import Removals
+from stoker.server.removals import Removals, UnusedCode, remove_unused_code
 from stoker.server.rounds.ledger import Ledger
 from stoker.stores import Store
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -116,7 +114,7 @@ def test_nothing_of_removed_runs_is_left(world: World) -> None:
 def test_one_run_that_has_to_stay_keeps_all(
     world: World, facts: dict[str, object], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stoker.server.removals.removals.LANDING_S", 0.0)
+    monkeypatch.setattr("stoker.server.removals.LANDING_S", 0.0)
 
     async def live() -> None:
         runs = [await world.add(1), await world.add(2, **facts), await world.add(3)]
@@ -223,11 +221,11 @@ def venv(folder: Path, name: str, *users: str) -> Path:
 
 def test_an_environment_goes_with_the_last_run_that_used_it(tmp_path: Path) -> None:
     shared = venv(tmp_path, "a" * 32, "1", "2")
-    assert remove_unused(tmp_path, lambda: {"2"}) == 0
+    assert remove_unused_code(tmp_path, lambda: {"2"}) == 0
     assert (shared / "bin" / "python").exists()
-    assert remove_unused(tmp_path, set) == 1
+    assert remove_unused_code(tmp_path, set) == 1
     assert list(tmp_path.iterdir()) == []
-    assert remove_unused(tmp_path, set) == 0
+    assert remove_unused_code(tmp_path, set) == 0
 
 
 def test_an_environment_that_is_being_built_and_one_without_marks_stay(tmp_path: Path) -> None:
@@ -237,9 +235,9 @@ def test_an_environment_that_is_being_built_and_one_without_marks_stay(tmp_path:
     old.mkdir()
     with lock_of(busy).open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert remove_unused(tmp_path, set) == 0
+        assert remove_unused_code(tmp_path, set) == 0
     assert busy.exists()
-    assert remove_unused(tmp_path, set) == 1
+    assert remove_unused_code(tmp_path, set) == 1
     assert [one.name for one in tmp_path.iterdir()] == [old.name]
 
 
@@ -250,5 +248,5 @@ def test_a_run_that_comes_while_environments_are_looked_at_keeps_its_own(tmp_pat
         (users_of(used) / "7").touch()  # its agent marks it just now
         return set()
 
-    assert remove_unused(tmp_path, runs) == 0
+    assert remove_unused_code(tmp_path, runs) == 0
     assert (used / "bin" / "python").exists()

@@ -18,7 +18,7 @@ from stoker.model.workspace import layout
 from stoker.server.rounds.outside import Clock
 from stoker.server.rounds.reports import Reports
 from stoker.stores import Store
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -94,6 +94,27 @@ def test_a_far_store_is_not_asked_at_every_look(run: Run, now: Any) -> None:
         assert store.asked == 1
 
     asyncio.run(story())
+
+
+def test_a_heartbeat_wakes_nobody_and_news_does(run: Run, now: Any) -> None:
+    async def look() -> list[int]:
+        far, wakes, counts = Far(), 0, []
+
+        def wake() -> None:
+            nonlocal wakes
+            wakes += 1
+
+        known = Reports(OneStore(far), Clock(), wake)  # type: ignore[arg-type]
+        key = layout.report(run.id, 1)
+        for beat, phase in enumerate((Phase.RUNNING, Phase.RUNNING, Phase.SAVING)):
+            far.put(key, wire.dump(Report(1, 0, phase, now, beat)))
+            known.of("key-1").due = 0.0
+            await known.look([run], ())
+            await settle(known)
+            counts.append(wakes)
+        return counts
+
+    assert asyncio.run(look()) == [1, 1, 2]
 
 
 def test_points_that_an_evicted_node_stored_after_its_last_heartbeat_count(run: Run, now: Any) -> None:

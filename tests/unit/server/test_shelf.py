@@ -12,12 +12,12 @@ from stoker.errors import Corrupt, Missing
 from stoker.model import wire
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.workspace import layout
-from stoker.server.code.shelf import CodeShelf
-from stoker.stores.objects.segments import SEGMENT_BYTES
+from stoker.server.codeshelf import CodeShelf
+from stoker.stores.objects.bucket import SEGMENT_BYTES
 from stoker.stores.trees.blobstream import Item, blob_stream
 from stoker.stores.trees.bundle import GLANCE_BYTES, SMALL_BYTES, Bundle
 from stoker.stores.trees.unpack import unpack
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 FILES = {"a.py": b"print(1)", "b/c.py": b"print(1)", "b/d.py": b"", "big.bin": bytes(SMALL_BYTES + 1), "e.sh": b"ls"}
 

@@ -14,12 +14,11 @@ from stoker.errors import StoreUnavailable, Unanswered
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.workspace import layout
 from stoker.model.workspace.store import FOLDER
-from stoker.server.code.arrivals import PATIENCE_S, Arrivals
-from stoker.server.code.shelf import CodeShelf
-from stoker.server.code.unused import UnusedCode
+from stoker.server.codeshelf import PATIENCE_S, Arrivals, CodeShelf
+from stoker.server.removals import UnusedCode
 from stoker.stores import Store
 from stoker.stores.trees.blobstream import blob_stream
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 
 class World:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from stoker.stores.transfer import pastcache
-from stoker.stores.transfer.pastcache import PIECE_BYTES, read_past_cache
+from stoker.stores.transfer import disk
+from stoker.stores.transfer.disk import PIECE_BYTES, read_past_cache
 
 
 def read(path: Path, size: int, rooms: int = 1) -> bytes:
@@ -68,7 +68,7 @@ def test_a_system_that_cannot_go_past_its_cache_goes_through_it(
     path = tmp_path / "file"
     path.write_bytes(data := os.urandom(2 * PIECE_BYTES + 7))
     forget(path)
-    monkeypatch.setattr(pastcache, "os", object())  # neither O_DIRECT nor a way to ask what is cached
+    monkeypatch.setattr(disk, "os", object())  # neither O_DIRECT nor a way to ask what is cached
     assert read(path, len(data)) == data
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from stoker.errors import Missing
 from stoker.stores.transfer.reader import SMALL_BYTES, open_in_order
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 
 class Slow(MemoryStore):

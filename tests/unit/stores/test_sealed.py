@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.errors import Corrupt, NoCipher
-from stoker.stores.sealed import unsealing
-from stoker.stores.sealed.sealing import seal
-from stoker.stores.sealed.signing import derived_key, new_key, opened, signed
-from stoker.stores.sealed.unsealing import MARK, associated, libraries, opener, sealing_key, unseal
+from stoker.stores import unsealing
+from stoker.stores.sealing import seal
+from stoker.stores.signing import derived_key, new_key, opened, signed
+from stoker.stores.unsealing import MARK, associated, libraries, opener, sealing_key, unseal
 
 KEY = "11" * 32
 SECRET = "sv=2026&sig=" + "s3cret" * 30

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stoker.errors import Corrupt
-from stoker.stores.transfer.still import Still, mark_of
+from stoker.stores.transfer.verified import Still, mark_of
 
 DATA = os.urandom(1_300_000)
 

@@ -15,7 +15,7 @@ from stoker.errors import Corrupt, FileChanged, Missing, StoreFailed, StoreUnava
 from stoker.stores import Store
 from stoker.stores.folder.store import FolderStore
 from stoker.stores.transfer.files import Item, download, upload
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 NAMES = ["plain", "with space", "ünï cødé 日本語", "a:b?c*d", "#", "%2e%2e", "-", ".hidden", "n" * 200]
 

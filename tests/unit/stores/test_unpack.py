@@ -15,7 +15,7 @@ from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.folder.store import FolderStore
 from stoker.stores.trees.unpack import unpack
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 
 def sha256(data: bytes) -> str:

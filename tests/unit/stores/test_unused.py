@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from stoker.stores.unused import mark_used, remove_unused, unused
+from stoker.stores.trees.clearing import mark_used, remove_unused, unused
 
 DAY_S = 86_400.0
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from twinasks import REGION, Asker
 
-from stoker.twin.market.addresses import ADDRESSES
+from stoker.twin.market.prices import ADDRESSES
 from stoker.twin.refusal import Refused
 
 STANDARD = "IPv4StandardSkuPublicIpAddresses"

@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
-from stoker.twin.machines.plain import OWN, rehomed, rehomed_plan
-from stoker.twin.machines.userdata import plan
+from stoker.twin.machines.metadata import plan
+from stoker.twin.machines.opening import OWN, rehomed, rehomed_plan
 
 CONFIG = b"""#cloud-config
 write_files:

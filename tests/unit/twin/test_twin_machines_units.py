@@ -2,7 +2,7 @@
 
 import pytest
 
-from stoker.twin.machines.guest.units import UnitCommand, expanded, seconds, sections, unit
+from stoker.twin.machines.guest.services import UnitCommand, expanded, seconds, sections, unit
 
 AGENT = r"""
 [Unit]

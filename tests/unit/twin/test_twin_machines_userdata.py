@@ -5,7 +5,7 @@ import gzip
 from email.mime.multipart import MIMEMultipart
 from email.mime.text import MIMEText
 
-from stoker.twin.machines.userdata import plan
+from stoker.twin.machines.metadata import plan
 
 CONFIG = """#cloud-config
 write_files:

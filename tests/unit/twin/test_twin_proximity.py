@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from twinasks import GROUP, REGION, Asker
 
 from stoker.twin.refusal import Refused
+from stoker.twin.time.weather import OrderedFault
 
 KIND = "providers/Microsoft.Compute/proximityPlacementGroups"
 
@@ -20,9 +22,9 @@ def azure() -> Asker:
     return asker
 
 
-def near(azure: Asker, region: str = REGION, **properties: Any) -> str:
+def near(azure: Asker, region: str = REGION, zones: tuple[str, ...] = (), **properties: Any) -> str:
     path = f"/resourceGroups/{GROUP}/{KIND}/near"
-    made = azure.ask("PUT", path, {"location": region, "properties": properties})
+    made = azure.ask("PUT", path, {"location": region, "zones": list(zones), "properties": properties})
     return str(made.body["id"])
 
 
@@ -59,3 +61,43 @@ def test_a_machine_near_what_is_not_in_its_region_is_refused(azure: Asker, regio
 def test_a_type_that_azure_has_not_is_refused(azure: Asker) -> None:
     with pytest.raises(Refused, match="proximityPlacementGroupType"):
         near(azure, proximityPlacementGroupType="Close")
+
+
+def test_a_machine_that_has_no_place_beside_the_others_is_refused_for_its_constraint(azure: Asker) -> None:
+    id = near(azure)
+    azure.cloud = replace(azure.cloud, faults=(OrderedFault("allocation"),))
+    vm_near(azure, "vm", id)
+    azure.pass_time(5)
+    (operation,) = [one for one in azure.cloud.operations.values() if one.verb == "vm.create"]
+    assert operation.error["code"] == "OverconstrainedAllocationRequest"
+
+
+def test_a_group_with_an_intent_takes_only_its_sizes_and_its_zone(azure: Asker) -> None:
+    with pytest.raises(Refused, match="intent"):
+        near(azure, zones=("1",))
+    id = near(azure, zones=("1",), intent={"vmSizes": ["Standard_D2s_v5"]})
+    with pytest.raises(Refused, match="Standard_D4s_v5 is not in the intent"):
+        vm_near(azure, "vm", id)
+    id = near(azure, zones=("1",), intent={"vmSizes": ["Standard_D4s_v5"]})
+    with pytest.raises(Refused, match="in zone 1"):
+        vm_near(azure, "vm", id)
+
+
+def test_an_intent_includes_what_is_there_and_a_machine_moves_only_while_it_is_off(azure: Asker) -> None:
+    vm_near(azure, "vm", near(azure))
+    azure.pass_time(5)
+    with pytest.raises(Refused, match="OperationNotAllowed"):
+        near(azure, intent={"vmSizes": ["Standard_D2s_v5"]})
+    other = azure.ask("PUT", f"/resourceGroups/{GROUP}/{KIND}/other", {"location": REGION}).body["id"]
+    change = {"properties": {"proximityPlacementGroup": {"id": other}}}
+    with pytest.raises(Refused, match="OperationNotAllowed"):
+        azure.ask("PATCH", azure.path("vm"), change)
+    azure.ask("POST", f"{azure.path('vm')}/deallocate")
+    azure.pass_time(5)
+    azure.ask("PATCH", azure.path("vm"), change)
+    azure.pass_time(5)
+    members = [
+        len(azure.ask("GET", f"/resourceGroups/{GROUP}/{KIND}/{name}").body["properties"]["virtualMachines"])
+        for name in ("near", "other")
+    ]
+    assert members == [0, 1]

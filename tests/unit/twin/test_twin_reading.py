@@ -11,14 +11,13 @@ import pytest
 from twinasks import Asker
 
 from stoker.errors import TwinFailed
-from stoker.twin import ids, state
-from stoker.twin.access import tokens
+from stoker.twin import ids, state, tokens
 from stoker.twin.arm.template import Scope, evaluate
-from stoker.twin.performer import ready
 from stoker.twin.refusal import Refused
 from stoker.twin.state import Chore
 from stoker.twin.time.weather import FORECASTS, Weather
 from stoker.twin.web import odata
+from stoker.twin.world import ready
 
 VMS = "Microsoft.Compute/virtualMachines"
 LOCKS = "Microsoft.Authorization/locks"

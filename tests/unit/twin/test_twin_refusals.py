@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from twinasks import IMAGE, KEY, Asker
 
-from stoker.twin.arm import forms, readforms
+from stoker.twin.arm import forms
 from stoker.twin.arm.vms import extensions
 from stoker.twin.refusal import Refused
 from stoker.twin.state import name_uuid
 from stoker.twin.time.weather import Weather
-from stoker.twin.web import lenient
+from stoker.twin.web import odata
 
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 SPOT: dict[str, Any] = {"priority": "Spot", "billingProfile": {"maxPrice": -1}}
@@ -550,8 +550,8 @@ def test_a_driver_is_installed_where_there_is_such_a_gpu(azure: Asker) -> None:
 
 
 def test_the_forms_of_bodies_are_those_of_the_sdks() -> None:
-    """Rewritten by `python -m stoker.twin.arm.readforms`."""
-    stored, fresh = json.loads(forms.FILE.read_text()), readforms.read()
+    """Rewritten by `python -m stoker.twin.arm.forms`."""
+    stored, fresh = json.loads(forms.FILE.read_text()), forms.read()
     if stored["read_from"] == fresh["read_from"]:
         assert stored == fresh
     assert stored["forms"]["compute.BillingProfile"] == {"maxPrice": "number"}
@@ -585,10 +585,10 @@ def test_a_custom_script_whose_files_cannot_be_fetched_does_not_run(tmp_path: Pa
     ],
 )
 def test_json_is_read_as_leniently_as_azure_reads_it(text: str, value: Any) -> None:
-    assert lenient.loads(text) == value
+    assert odata.loads(text) == value
 
 
 @pytest.mark.parametrize("text", ["{", "{a}", '{"a": }', '"open'])
 def test_what_is_no_json_at_all_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        lenient.loads(text)
+        odata.loads(text)

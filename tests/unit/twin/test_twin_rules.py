@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from twinasks import Asker
 
-from stoker.providers.azure.setup import roles
-from stoker.twin.access import conditions
+from stoker.providers.azure.setup import site
+from stoker.twin import rights
 from stoker.twin.refusal import Refused
 from stoker.twin.state import name_uuid
 
@@ -214,7 +214,7 @@ def test_a_condition_says_which_role_may_be_given_to_whom(azure: Asker) -> None:
 def test_a_condition_on_the_kind_of_principal_holds_for_giving_and_for_taking_back(azure: Asker) -> None:
     root = f"/subscriptions/{azure.cloud.subscription}/providers/Microsoft.Authorization/roleDefinitions"
     delegate, kind = "f58310d9-a9f6-439a-9e8d-f62e7b41a168", "Microsoft.Authorization/roleAssignments"
-    condition = roles.only_for_nodes(READER)
+    condition = site.only_for_nodes(READER)
     given = {"principalId": "anna", "roleDefinitionId": f"{root}/{delegate}", "condition": condition}
     azure.ask("PUT", f"/providers/{kind}/{name_uuid('first')}", {"properties": {"principalType": "User", **given}})
     azure.group()
@@ -236,7 +236,7 @@ def test_a_condition_on_the_kind_of_principal_holds_for_giving_and_for_taking_ba
 
 @pytest.mark.parametrize("condition", ["", "nonsense", "@Request[a:RoleDefinitionId] Like {x}", "(ActionMatches{'a'}"])
 def test_a_condition_that_cannot_be_read_allows_nothing(condition: str) -> None:
-    assert not conditions.holds(condition, conditions.ConditionFacts("a", {"RoleDefinitionId": "x"}))
+    assert not rights.holds(condition, rights.ConditionFacts("a", {"RoleDefinitionId": "x"}))
 
 
 def test_a_machine_in_somebody_elses_network_needs_the_right_to_join_it(azure: Asker) -> None:

@@ -9,8 +9,8 @@ import pytest
 from twinasks import GROUP, IMAGE, KEY, REGION, Asker
 
 from stoker.twin.arm.vms import parts
+from stoker.twin.market import prices
 from stoker.twin.market import prices as meter
-from stoker.twin.market import quota
 from stoker.twin.refusal import Refused
 from stoker.twin.state import PriceOrder, Resource
 from stoker.twin.time import power
@@ -294,9 +294,9 @@ def test_a_lack_of_machines_fails_the_set_and_leaves_no_instance(azure: Asker) -
 
 def test_instances_count_against_the_quota_and_cost_money(azure: Asker) -> None:
     make(azure)
-    assert quota.used(azure.cloud, REGION, quota.SPOT) == 4
+    assert prices.used(azure.cloud, REGION, prices.SPOT) == 4
     assert meter.bill(azure.cloud, azure.now)["usd_per_hour"] > 0
-    azure.cloud = replace(azure.cloud, quotas={f"{REGION}/{quota.SPOT}".lower(): 4})
+    azure.cloud = replace(azure.cloud, quotas={f"{REGION}/{prices.SPOT}".lower(): 4})
     with pytest.raises(Refused, match="quota"):
         azure.ask("PUT", path(azure, "second"), body(azure))
     assert azure.cloud.find(f"/subscriptions/{azure.cloud.subscription}{path(azure, 'second')}") is None

@@ -12,7 +12,7 @@ from stoker.twin import state
 from stoker.twin.market import catalog, prices
 from stoker.twin.market import prices as meter
 from stoker.twin.state import Charge, PriceOrder
-from stoker.twin.time import events, passing
+from stoker.twin.time import passing, power
 from stoker.twin.time.weather import FORECASTS, OrderedFault, Weather, forecast, take
 
 D4 = catalog.SIZES["standard_d4s_v5"]
@@ -60,10 +60,10 @@ def test_a_withdrawn_notice_disappears_and_the_machine_continues() -> None:
     vm = azure.ready_vm(**SPOT).vm
     resource = azure.cloud.find(vm)
     assert resource
-    azure.cloud = events.preempt(azure.cloud, resource, azure.now, wall, notice_s=30, withdrawn=True)
-    assert len(events.document(azure.cloud, vm, wall)["Events"]) == 1
+    azure.cloud = power.preempt(azure.cloud, resource, azure.now, wall, notice_s=30, withdrawn=True)
+    assert len(power.document(azure.cloud, vm, wall)["Events"]) == 1
     azure.pass_time(20)
-    told = events.document(azure.cloud, vm, wall)
+    told = power.document(azure.cloud, vm, wall)
     assert (told["Events"], told["DocumentIncarnation"]) == ([], 2)
     azure.pass_time(60)
     assert azure.power() == "running"
@@ -74,7 +74,7 @@ def test_without_notice_the_machine_is_off_at_once() -> None:
     vm = azure.ready_vm(**SPOT).vm
     resource = azure.cloud.find(vm)
     assert resource
-    azure.cloud = events.preempt(azure.cloud, resource, azure.now, wall, notice_s=0, withdrawn=False)
+    azure.cloud = power.preempt(azure.cloud, resource, azure.now, wall, notice_s=0, withdrawn=False)
     azure.pass_time()
     assert azure.power() == "deallocated"
     assert [verb for verb, _ in azure.done] == ["create", "power_off"]
@@ -84,11 +84,11 @@ def test_a_machine_that_acknowledges_its_notice_is_taken_at_once() -> None:
     azure = Asker()
     instance = azure.ready_vm(**SPOT)
     azure.ask("POST", azure.path("vm", "simulateEviction"))
-    event = events.document(azure.cloud, instance.vm, wall)["Events"][0]["EventId"]
-    azure.cloud = events.acknowledged(azure.cloud, instance.name, ["unknown"], azure.now)
+    event = power.document(azure.cloud, instance.vm, wall)["Events"][0]["EventId"]
+    azure.cloud = power.acknowledged(azure.cloud, instance.name, ["unknown"], azure.now)
     azure.pass_time()
     assert azure.power() == "running"
-    azure.cloud = events.acknowledged(azure.cloud, instance.name, [event], azure.now)
+    azure.cloud = power.acknowledged(azure.cloud, instance.name, [event], azure.now)
     azure.pass_time()
     assert azure.power() == "deallocated"
 

@@ -4,33 +4,34 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from stoker.agent.attempt.effort import EffortMeter, Witnesses
-from stoker.agent.attempt.reporting import EventQueue, Reporter
-from stoker.agent.attempt.stage import Inputs
+from stoker.agent.attempt.prepare import Inputs
+from stoker.agent.attempt.reporting import EffortMeter, EventQueue, Reporter, Witnesses
 from stoker.agent.checkpoints.commits import Checkpoints
 from stoker.agent.checkpoints.keeper import Keeper
 from stoker.agent.machine.fuse import NodeFuse
 from stoker.agent.machine.machine import NodeMachine
-from stoker.agent.notice.goal import Awaited, Goal
-from stoker.agent.notice.noticing import NoticeBoard, Noticing
+from stoker.agent.notice.noticing import Awaited, Goal, NoticeBoard, Noticing
 from stoker.agent.notice.stopping import Stopping, WishWatch
 from stoker.agent.processes import launch
 from stoker.agent.processes.ranks import LAST_GRACE_S, RankProcesses
 from stoker.agent.shipping.logs import Masking
 from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.shipping.worker import StoreTrouble
-from stoker.agent.visits.door import VisitDoor
-from stoker.model.node.orders import Notice, Orders
+from stoker.agent.visits.visit import VisitDoor
+from stoker.model.orders import Notice, Orders
 from stoker.model.run.report import Outcome
+from stoker.model.run.stacks import Standstill
+from stoker.model.wire import dump
 from stoker.stores import Store
 
 if TYPE_CHECKING:
-    from stoker.agent.gang.channel import PeerWatch
-    from stoker.agent.hang.doctor import HangDoctor
+    from stoker.agent.attempt.gang import PeerWatch
     from stoker.agent.machine.cloud import CloudListener
+    from stoker.agent.processes.doctor import HangDoctor
 
 PEER_GRACE_S = 1.0  # for ranks to end whose peers are gone
 
@@ -51,13 +52,7 @@ class Crew:
         self.inputs = Inputs(store, machine, self.stopping, tell)
         self.shipping = Shipping(store, orders, folder, self.masking, self.trouble, tell)
         self.checkpoints = Checkpoints(
-            store,
-            orders,
-            folder.work,
-            self.shipping.progress,
-            tell,
-            copies=folder.copies,
-            first=self.shipping.catch_up,
+            store, orders, folder, self.shipping.progress, tell, first=self.shipping.catch_up
         )
         self.keeper = Keeper(self.checkpoints, self.trouble, tell, self._fenced_off)
         self.noticing = Noticing(folder, self.keeper, tell, hasten=self.shipping.hasten)
@@ -67,7 +62,7 @@ class Crew:
         self.effort = EffortMeter(folder.toll, self._witnesses())
         self.figures = ReportFigures(self.shipping, self.checkpoints, self.inputs, self.fuse)
         self.reporter = Reporter(store, orders, events, self.trouble, self.effort, self.figures.now)
-        self.door = VisitDoor(store, orders, folder, self.masking)
+        self.door = VisitDoor(store, orders, folder, self.masking, self._stacks)
         heed = partial(self.notices.post, "server")
         self.wishes = WishWatch(store, orders, self.stopping, heed, self.door.see, self.fuse.hear)
         self.peers = self._peers() if orders.nodes > 1 else None
@@ -81,8 +76,8 @@ class Crew:
         job = self.orders.job
         if not job.hang or self.orders.terminal or sys.platform != "linux":
             return None
-        from stoker.agent.hang.doctor import HangDoctor, Watched  # here, because the ranks already run by then
-        from stoker.agent.hang.stacks import StackTaker
+        from stoker.agent.processes.doctor import HangDoctor, Watched  # here, because the ranks already run by then
+        from stoker.agent.processes.stacks import StackTaker
 
         watched = Watched(
             processes=self.ranks.pids_by_rank,
@@ -91,6 +86,13 @@ class Crew:
             take=StackTaker(self.folder.work, self.masking.text, path).take,
         )
         return HangDoctor(job.hang.after, watched, lambda seen: self.reporter.say(standstill=seen), alone=world == 1)
+
+    def _stacks(self, path: str) -> bytes:
+        """Where the ranks of this node are now, for whoever asks."""
+        from stoker.agent.processes.stacks import StackTaker  # here, because few people ask
+
+        ranks = StackTaker(self.folder.work, self.masking.text, path).take(self.ranks.pids_by_rank())
+        return dump(Standstill(datetime.now(UTC), 0.0, ranks))
 
     def _marks(self) -> object:
         """What changes whenever a rank prints, reports or saves something."""
@@ -106,7 +108,7 @@ class Crew:
         return load_cloud(self.machine.cloud).listen(self.machine.events, self._warned, self.tell)
 
     def _peers(self) -> PeerWatch:
-        from stoker.agent.gang.channel import Channel, PeerWatch  # here, because most runs have one node
+        from stoker.agent.attempt.gang import Channel, PeerWatch  # here, because most runs have one node
 
         return PeerWatch(Channel(self.store, self.orders), self.store, self.notices.post, self._left_alone)
 

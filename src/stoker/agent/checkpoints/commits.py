@@ -9,26 +9,23 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 
 from stoker.agent.checkpoints.choosing import Care, Choosing, Chosen
 from stoker.agent.checkpoints.contents import Changing, Contents, Pins, Sending
 from stoker.agent.checkpoints.copies import Clone, Clones, Copy, Databases
 from stoker.agent.checkpoints.counting import HeldState, SaveCounter
-from stoker.agent.checkpoints.openfiles import OpenForWriting, Writers, descendants
+from stoker.agent.checkpoints.files import OpenForWriting, Writers, descendants
 from stoker.agent.checkpoints.restoring import Retaining, is_fenced
 from stoker.agent.checkpoints.watching import Closer, FileWatch, FoundFile
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import belonging_to
 from stoker.errors import AlreadyThere
-from stoker.model.checkpoint import CheckpointSet, first_number
-from stoker.model.job.checkpointpaths import CheckpointPaths
-from stoker.model.node.orders import Orders
-from stoker.model.snapshot import Entry, EntryKind
+from stoker.model.job.sections import CheckpointPaths
+from stoker.model.orders import Orders
+from stoker.model.snapshot import CheckpointSet, Entry, EntryKind, first_number
 from stoker.model.workspace import layout
-from stoker.stores import Store
-from stoker.stores.pacing import pacing
-from stoker.stores.transfer.still import Mark
+from stoker.stores import Store, pacing
+from stoker.stores.transfer.verified import Mark
 
 MOST_FACTS = 256
 OPEN_TOLD_S = 0.5  # a file that is open this long before an eviction may not be complete in time
@@ -47,18 +44,16 @@ class Checkpoints:
         self,
         store: Store,
         orders: Orders,
-        work: Path,
+        folder: NodeFolder,
         facts: Facts,
         tell: Tell,
         *,
         clock: Callable[[], float] = time.monotonic,
         open_files: Callable[[], OpenForWriting] | None = None,
-        copies: Path | None = None,
         first: Callable[[], None] = lambda: None,
     ) -> None:
-        """`clock` is monotonic; `open_files` returns what the run has open for writing; `copies` is a folder on the
-        same disk for copies of those, default: next to the working directory; `first` is called before a set becomes
-        visible, except in a hurry."""
+        """`clock` is monotonic; `open_files` returns what the run has open for writing; `first` is called before a set
+        becomes visible, except in a hurry."""
         self._clock = clock
         self._open_files = open_files or Writers(partial(_processes, orders.key))
         self._store = store
@@ -66,11 +61,10 @@ class Checkpoints:
         self._facts = facts
         self._tell = tell
         self._told: set[str] = set()
-        self._watch = FileWatch(work, CheckpointPaths(orders.job.checkpoints), self._unkept)
+        self._watch = FileWatch(folder.work, CheckpointPaths(orders.job.checkpoints), self._unkept)
         self._choosing = Choosing(self._watch, self._unkept)
-        copies = copies or NodeFolder(work.parent).copies
-        self._databases = Databases(copies, self._unkept, self._kept_again, clock)
-        self._clones = Clones(copies, self._unkept)
+        self._databases = Databases(folder.copies, self._unkept, self._kept_again, clock)
+        self._clones = Clones(folder.copies, self._unkept)
         self._done: dict[str, Mark | None] = {}  # of the last commit
         self._noted: dict[str, Mark | None] = {}
         # When changes were seen, and what the script had reported by then.
@@ -89,7 +83,7 @@ class Checkpoints:
         self._counter: SaveCounter | None = None  # of a gang, whose nodes commit the same saves
         self._held_at = 0.0  # when a state that it held was last committed, or first waited for
         self.due: Callable[[], None] = lambda: None  # called when there is something to commit at once
-        self._work = work
+        self._work = folder.work
 
     @property
     def restless(self) -> bool:

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from stoker.agent.checkpoints.naming import numbers_in
-from stoker.agent.checkpoints.openfiles import Identity, room_for
+from stoker.agent.checkpoints.files import Identity, numbers_in, room_for
 from stoker.agent.checkpoints.watching import FoundFile, Unkept
 from stoker.errors import Corrupt, Missing
 from stoker.model.snapshot import Entry
 from stoker.stores import Store
-from stoker.stores.transfer.still import Mark, Still, mark_of
+from stoker.stores.transfer.verified import Mark, Still, mark_of
 
 SMALL_BYTES = 4 << 20  # up to this size a file is read once, into memory
 PIECE_BYTES = 4 << 20

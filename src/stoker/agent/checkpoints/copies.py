@@ -17,7 +17,7 @@ from stoker.agent.checkpoints.choosing import JOURNALS, TICK_NS
 from stoker.agent.checkpoints.contents import open_still
 from stoker.agent.checkpoints.growing import QUIET_S
 from stoker.agent.checkpoints.watching import FileWatch, FoundFile, Unkept
-from stoker.stores.transfer.still import Mark, mark_of
+from stoker.stores.transfer.verified import Mark, mark_of
 
 HEADER = b"SQLite format 3\0"
 LEAST_EVERY_S = 1.0  # between two copies of the same database

@@ -18,10 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent.checkpoints.tree import present, walk
+from stoker.agent.checkpoints.files import present, walk
 from stoker.agent.checkpoints.watching import UNFINISHED
-from stoker.model.job.checkpointpaths import CheckpointPaths
-from stoker.stores.transfer.still import Mark, mark_of
+from stoker.model.job.sections import CheckpointPaths
+from stoker.stores.transfer.verified import Mark, mark_of
 
 RAPID_S = 1.0  # saves that follow each other faster than this are not all committed
 MOST_FILES = 256

@@ -10,10 +10,10 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from stoker.agent.checkpoints.naming import Companions, Partners, folders_of, is_shard, kind_of, numbers_in, place_of
+from stoker.agent.checkpoints.files import Companions, Partners, folders_of, is_shard, kind_of, numbers_in, place_of
 from stoker.agent.checkpoints.watching import FileWatch, FoundFile
 from stoker.model.snapshot import EntryKind
-from stoker.stores.transfer.still import Mark
+from stoker.stores.transfer.verified import Mark
 
 PARTIAL_S = 10.0  # a file unchanged for this long does not wait for others of its folder
 QUIET_S = 1.0  # files of one folder that were written further apart than this belong to different checkpoints

@@ -12,7 +12,7 @@ from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
 from stoker.agent.shipping.worker import Patience, ShippingThread, StoreTrouble
 from stoker.errors import AlreadyThere, StokerError, StoreFailed
-from stoker.model.checkpoint import CheckpointSet
+from stoker.model.snapshot import CheckpointSet
 
 EVERY_S = 0.25
 EVERY_RESTLESS_S = 0.1

@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from stoker.agent.checkpoints.contents import Contents
-from stoker.agent.checkpoints.naming import is_later, label_of
-from stoker.agent.checkpoints.tree import present
+from stoker.agent.checkpoints.files import is_later, is_time, label_of, present, written_at
 from stoker.agent.machine.machine import NodeFolder, remove_tree
 from stoker.errors import (
     AlreadyThere,
@@ -28,10 +27,20 @@ from stoker.errors import (
     StoreUnavailable,
 )
 from stoker.model import untrusted
-from stoker.model.checkpoint import CheckpointSet, Fence, Position, claim, fenced, retained, visible
-from stoker.model.job.checkpointpaths import CheckpointPaths
-from stoker.model.node.orders import Orders
-from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.model.job.sections import CheckpointPaths
+from stoker.model.orders import Orders
+from stoker.model.snapshot import (
+    CheckpointSet,
+    Entry,
+    EntryKind,
+    Fence,
+    Position,
+    Snapshot,
+    claim,
+    fenced,
+    retained,
+    visible,
+)
 from stoker.model.wire import dump
 from stoker.model.workspace import layout
 from stoker.stores import Store
@@ -185,7 +194,16 @@ def _of_earlier(store: Store, orders: Orders) -> list[Position]:
 
 
 def _borrows(store: Store, orders: Orders, known: Sequence[Position]) -> bool:
-    return bool(orders.node) and (not known or _are_copies(store, orders, known))
+    if not orders.node:
+        return False
+    return not known or _was_resized(store, orders) or _are_copies(store, orders, known)
+
+
+def _was_resized(store: Store, orders: Orders) -> bool:
+    """What the first node resumes from was saved by another number of nodes: the sets of this one are older, or other
+    ranks'."""
+    newest = _of_earlier(store, replace(orders, node=0))[:1]
+    return any(orders.widths[one] != orders.nodes for one, _ in newest if one < len(orders.widths))
 
 
 def _are_copies(store: Store, orders: Orders, known: Sequence[Position]) -> bool:
@@ -213,7 +231,8 @@ def _is_early(store: Store, orders: Orders, position: Position, until: Wanted) -
     if until == math.inf:
         return True
     with suppress(Missing, Corrupt):
-        label = label_of(read_set(store, orders, position))
+        found = read_set(store, orders, position)
+        label = written_at(found) if is_time(until) else label_of(found)
         return label is not None and not is_later(label, until)
     return False
 
@@ -376,7 +395,7 @@ class Retaining:
         if self._orders.nodes == 1 or not self._sets:
             return keep
         size_bytes = sum(entry.size_bytes for entry in self._sets[-1].entries)
-        return max(keep, _KEPT_SMALL if self._sets[-1].saves and size_bytes < _SMALL_BYTES else _KEPT)
+        return max(keep, _KEPT_SMALL if size_bytes < _SMALL_BYTES else _KEPT)
 
     def tidy(self) -> None:
         """May fail and be called again. Deletes sets before the contents that only they had, so that a set that exists

@@ -13,10 +13,9 @@ from stoker.agent.checkpoints.restoring import Tell
 from stoker.agent.machine.machine import NodeFolder, remove_tree
 from stoker.errors import Corrupt, Missing, SnapshotRefused
 from stoker.model import untrusted
-from stoker.model.checkpoint import CheckpointSet
-from stoker.model.job.checkpointpaths import BESIDE, CheckpointPaths
-from stoker.model.node.orders import Orders
-from stoker.model.snapshot import EntryKind, Snapshot
+from stoker.model.job.sections import BESIDE, CheckpointPaths
+from stoker.model.orders import Orders
+from stoker.model.snapshot import CheckpointSet, EntryKind, Snapshot
 from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.trees.unpack import unpack

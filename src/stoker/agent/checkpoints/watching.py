@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from stoker.agent.checkpoints.naming import Rotation, numbers_in
-from stoker.agent.checkpoints.openfiles import Identity
-from stoker.agent.checkpoints.tree import present, walk
-from stoker.model.job.checkpointpaths import BESIDE, CheckpointPaths
+from stoker.agent.checkpoints.files import Identity, Rotation, numbers_in, present, walk
+from stoker.model.job.sections import BESIDE, CheckpointPaths
 from stoker.model.snapshot import Entry, EntryKind
-from stoker.stores.transfer.still import Mark, mark_of
+from stoker.stores.transfer.verified import Mark, mark_of
 
 FINE_NS = 1000  # a modification time that is not a multiple of this was set by the system
 STREAM_S = 5.0  # a file that is open for writing this long and hardly grows is a log, not a checkpoint

@@ -9,13 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.agent.data import linking
-from stoker.agent.data.cache import link
+from stoker.agent.data.cache import link, room
 from stoker.agent.data.downloading import Download, Get, WantedContent
 from stoker.agent.data.mounting import Mount, why_not
-from stoker.agent.data.room import room
 from stoker.agent.data.site import DataSite, Input
-from stoker.agent.data.source import DataSource
+from stoker.agent.data.source import DataSource, Place, can_link, in_place, plant, protect, symlink, verify
 from stoker.agent.machine.machine import remove_tree
 from stoker.errors import StoreFailed
 from stoker.model.dataset import DataFile
@@ -31,12 +29,12 @@ def bring(site: DataSite, one: Input) -> None:
     source = DataSource.open(site.store, one.order, site.orders)
     source.check_in_place()
     one.files, one.size_bytes = len(source.files), source.size_bytes
-    if one.order.mode is not DataMode.DOWNLOAD and linking.in_place(source):
+    if one.order.mode is not DataMode.DOWNLOAD and in_place(source):
         one.way = "link"
-        _plant(one, source, lambda file, path: linking.symlink(source.local(file), path))
-    elif linking.can_link(source, str(site.cache.root)):
+        _plant(one, source, lambda file, path: symlink(source.local(file), path))
+    elif can_link(source, str(site.cache.root)):
         one.way = "link"
-        linking.verify(source, site.check)
+        verify(source, site.check)
         _plant(one, source, lambda file, path: link(source.local(file), path))
     elif decide(site, one, source) is DataMode.MOUNT:
         one.way = "mount"
@@ -44,7 +42,7 @@ def bring(site: DataSite, one: Input) -> None:
     else:
         one.way = "download"
         _download(site, one, source)
-    linking.protect(one.top)
+    protect(one.top)
 
 
 def decide(site: DataSite, one: Input, source: DataSource) -> DataMode:
@@ -98,7 +96,8 @@ def _download(site: DataSite, one: Input, source: DataSource) -> None:
     site.hold.reserve({each.name: each.size_bytes for each in contents.values()}, site.limit_bytes)
     one.cached_bytes = sum(each.size_bytes for each in contents.values() if has(site, each))
     for _ in range(_TRIES):
-        work = Download(site.cache, source.get, site.check, site.tell, one.tally)
+        peers = None if one.order.shard else site.peers
+        work = Download(site.cache, source.get, site.check, site.tell, one.tally, peers)
         work.run(contents.values())
         one.fetched += work.fetched
         hashes = {file: work.found[each.name] for file, each in wanted.items()}
@@ -133,16 +132,16 @@ def _mount(site: DataSite, one: Input, source: DataSource) -> None:
     def place(file: DataFile, path: str) -> None:
         route = source.route(file)
         assert route
-        linking.symlink(f"{by_prefix[route.prefix].top}/{source.key(file).removeprefix(route.prefix)}", path)
+        symlink(f"{by_prefix[route.prefix].top}/{source.key(file).removeprefix(route.prefix)}", path)
 
     _plant(one, source, place)
     _check_mounted(one, source)
 
 
-def _plant(one: Input, source: DataSource, place: linking.Place) -> None:
+def _plant(one: Input, source: DataSource, place: Place) -> None:
     remove_tree(one.top)
     try:
-        linking.plant(one.top, source.files, place)
+        plant(one.top, source.files, place)
     except FileNotFoundError:
         raise  # the content to link has been removed
     except OSError as error:

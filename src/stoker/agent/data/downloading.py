@@ -10,11 +10,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from stoker.agent.data.cache import Cache
 from stoker.errors import Corrupt, Missing, StokerError, StoreFailed
 from stoker.stores.transfer.disk import disk_failed
+
+if TYPE_CHECKING:
+    from stoker.agent.data.sharing import Peers
 
 AT_ONCE = 8  # contents that are downloaded concurrently
 PIECES_AT_ONCE = 8  # pieces of large contents, in total
@@ -46,23 +49,38 @@ class Tally:
 
     size_bytes: int = 0  # to download in total
     files: int = 0
-    done_bytes: int = 0  # downloaded so far
+    done_bytes: int = 0  # read from the store so far
+    passed_bytes: int = 0  # received from other nodes so far
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, size_bytes: int) -> None:
+    def add(self, size_bytes: int, *, passed: bool = False) -> None:
         with self.lock:
-            self.done_bytes += size_bytes
+            if passed:
+                self.passed_bytes += size_bytes
+            else:
+                self.done_bytes += size_bytes
 
 
 class Download:
-    """`get` reads the store. `check` raises to stop everything. Use it once."""
+    """`get` reads the store; `peers` are other nodes that may have the same. `check` raises to stop everything. Use it
+    once."""
 
-    def __init__(self, cache: Cache, get: Get, check: Callable[[], None], tell: Tell, tally: Tally) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        get: Get,
+        check: Callable[[], None],
+        tell: Tell,
+        tally: Tally,
+        peers: Peers | None = None,
+    ) -> None:
         self._cache = cache
         self._ask = get
         self._check = check
         self._tell = tell
         self._tally = tally
+        self._peers = peers
+        self._distrusted: set[str] = set()  # names of contents that other nodes sent wrongly
         self._told = False
         self._failure: Exception | None = None
         self._waiting: deque[WantedContent] = deque()
@@ -73,7 +91,9 @@ class Download:
     def run(self, wanted: Iterable[WantedContent]) -> None:
         """Returns when all of it is in the cache. Raises StoreFailed, or what `check` raises; partial downloads then
         stay."""
-        self._waiting.extend(sorted(wanted, key=lambda one: -one.size_bytes))  # so that no large one comes last
+        self._waiting.extend(sorted(wanted, key=self._turn))
+        if self._peers:
+            self._peers.begin(one.sha256 for one in self._waiting if one.sha256)
         with ThreadPoolExecutor(PIECES_AT_ONCE) as self._pieces:
             threads = [
                 threading.Thread(target=self._work, daemon=True) for _ in range(min(AT_ONCE, len(self._waiting)))
@@ -84,6 +104,10 @@ class Download:
                 thread.join()
         if self._failure:
             raise self._failure
+
+    def _turn(self, one: WantedContent) -> tuple[bool, int]:
+        """First what other nodes will ask this one for; and no large one comes last."""
+        return bool(self._peers and one.sha256 and not self._peers.is_mine(one.sha256)), -one.size_bytes
 
     def _work(self) -> None:
         while not self._failure:
@@ -111,7 +135,7 @@ class Download:
             if part is None:
                 return False
             try:
-                sha256 = self._fill(part, one) or self._fill(part, one)
+                sha256 = self._fill(part, one) or self._fill_again(part, one)
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
                     self._cache.drop_part(one.name)  # frees space for others
@@ -129,6 +153,13 @@ class Download:
         self.found[one.name] = sha256
         return True
 
+    def _fill_again(self, part: BinaryIO, one: WantedContent) -> str:
+        """From the store alone."""
+        self._distrusted.add(one.name)
+        if self._peers:
+            self._peers.blame(one.sha256)
+        return self._fill(part, one)
+
     def _fill(self, part: BinaryIO, one: WantedContent) -> str:
         """Downloads what is missing; returns the hash, or an empty text where it is wrong: then the part is empty
         again."""
@@ -144,7 +175,6 @@ class Download:
             rest = memoryview(piece)
             while rest:
                 rest = rest[part.write(rest) :]
-            self._tally.add(len(piece))
         if one.sha256 and digest.hexdigest() != one.sha256:
             part.truncate(0)
             return ""
@@ -154,19 +184,32 @@ class Download:
         """The pieces from `at` on, in order; some pieces of a large content are requested in advance."""
         if one.size_bytes - at <= PIECE_BYTES:
             if at < one.size_bytes:
-                yield self._get(one, at, one.size_bytes - at)
+                yield self._piece(one, at, one.size_bytes - at)
             return
         coming: deque[Future[bytes]] = deque()
         try:
             while at < one.size_bytes or coming:
                 while at < one.size_bytes and len(coming) <= AHEAD:
                     size = min(PIECE_BYTES, one.size_bytes - at)
-                    coming.append(self._pieces.submit(self._get, one, at, size))
+                    coming.append(self._pieces.submit(self._piece, one, at, size))
                     at += size
                 yield coming.popleft().result()
         finally:
             for piece in coming:
                 piece.cancel()
+
+    def _piece(self, one: WantedContent, at: int, size: int) -> bytes:
+        if self._peers and one.sha256 and one.name not in self._distrusted:
+            data = self._peers.get(one.sha256, at, size)
+            if data is not None:
+                self._tally.add(size, passed=True)
+                return data
+        began = time.monotonic()
+        data = self._get(one, at, size)
+        self._tally.add(size)
+        if self._peers:
+            self._peers.read(size, time.monotonic() - began)
+        return data
 
     def _get(self, one: WantedContent, at: int, size: int) -> bytes:
         """All bytes, with retries. While the store is unreachable, or refuses the current token, it is retried for a

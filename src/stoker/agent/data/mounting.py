@@ -18,9 +18,8 @@ from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.data.mounts import mounted_below, unmount_below, write_shim
 from stoker.agent.environment.python import which
 from stoker.agent.processes.family import MARK
-from stoker.stores.access import Route
+from stoker.stores.access import MountFolders, MountPlan, MountProgram, Route
 from stoker.stores.kinds import kind_of
-from stoker.stores.mounting import MountFolders, MountPlan, MountProgram
 
 READY_S = 30.0  # for a mount to appear
 _INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")

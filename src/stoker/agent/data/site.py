@@ -7,15 +7,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.agent.data.cache import Cache
+from stoker.agent.data.cache import Cache, Hold, gigabytes
 from stoker.agent.data.downloading import Tally, Tell
 from stoker.agent.data.mounting import Mount
-from stoker.agent.data.room import Hold, gigabytes
-from stoker.model.node.orders import DataOrder, Orders
+from stoker.model.orders import DataOrder, Orders
 from stoker.model.run.report import DataFigures
 from stoker.stores import Store
+
+if TYPE_CHECKING:
+    from stoker.agent.data.sharing import Peers
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class DataSite:
     shim: Sequence[str]  # the command that replaces `fusermount3`
     check: Callable[[], None]  # raises to stop everything
     tell: Tell  # adds to the timeline
+    peers: Peers | None = None  # the other nodes, which need the same contents
 
 
 @dataclass
@@ -74,12 +78,13 @@ class Input:
             return f"{what}, linked {took}: nothing was copied"
         if self.way == "mount":
             return f"{what}, mounted {took}"
-        read = self.read_bytes()
-        if not read:
+        read, passed = self.read_bytes(), self.tally.passed_bytes
+        if not read and not passed:
             return f"{what}, from the cache of this node {took}"
+        shared = f", of which {gigabytes(passed)} from other nodes" if passed else ""
         rest = ", the rest from the cache" if self.cached_bytes else ""
-        rate = read / max(self.stage_s, 1e-9) / 1e9
-        return f"{what}, {gigabytes(read)} downloaded {took} ({rate:.2f} GB/s){rest}"
+        rate = (read + passed) / max(self.stage_s, 1e-9) / 1e9
+        return f"{what}, {gigabytes(read + passed)} downloaded {took} ({rate:.2f} GB/s){shared}{rest}"
 
 
 # Where a node has its cache, and how large it may become. Pure, except for a look at the disks.

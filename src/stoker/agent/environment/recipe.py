@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.model.job.software import LIST, WHEELS
+from stoker.model.job.sections import LIST, WHEELS
 
 
 class EnvironmentKind(StrEnum):

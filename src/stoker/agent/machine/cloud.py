@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
-from stoker.model.node.orders import Notice
+from stoker.model.orders import Notice
 
 
 class CloudListener(Protocol):

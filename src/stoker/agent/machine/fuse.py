@@ -18,8 +18,8 @@ from pathlib import Path
 
 from stoker.agent.checkpoints.keeper import Keeper
 from stoker.agent.shipping.points import MetricPoint
-from stoker.files.whole import write_whole
-from stoker.model.node.orders import Notice
+from stoker.files import write_whole
+from stoker.model.orders import Notice
 from stoker.model.run.money import FINISH_S, SAVE_S, Fuse
 
 LOOK_EVERY_S = 0.1

@@ -16,15 +16,15 @@ from datetime import UTC, datetime
 from stoker.agent.checkpoints.restoring import fence_marks
 from stoker.agent.machine.machine import NodeFolder, NodeMachine
 from stoker.agent.notice.stopping import hear
-from stoker.agent.processes.orphans import release_data, ship_logs
+from stoker.agent.processes.family import release_data, ship_logs
 from stoker.agent.shipping.worker import persist
 from stoker.errors import AlreadyThere, Malformed, Missing, StokerError
 from stoker.model import untrusted
-from stoker.model.checkpoint import Fence, claim
-from stoker.model.node.node import Lease
-from stoker.model.node.orders import Orders, Wish, Wishes
+from stoker.model.node import Lease
+from stoker.model.orders import Orders, Wish, Wishes
 from stoker.model.run.money import Fuse
 from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.snapshot import Fence, claim
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout
 from stoker.stores import Store

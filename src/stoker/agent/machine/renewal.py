@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from stoker.errors import NoCipher, StokerError, StoreDenied
-from stoker.files.whole import write_whole
+from stoker.files import write_whole
 from stoker.stores import Stored
 from stoker.stores.access import Access
 from stoker.stores.opening import AccessStore
-from stoker.stores.sealed.signing import opened
-from stoker.stores.sealed.unsealing import unseal
+from stoker.stores.signing import opened
+from stoker.stores.unsealing import unseal
 
 T = TypeVar("T")
 

@@ -17,19 +17,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from stoker.agent.attempt.beginning import RESTARTS
+from stoker.agent.attempt.attempt import RESTARTS
 from stoker.agent.machine.cloud import SelfRemoval, load_cloud
 from stoker.agent.machine.fuse import TenantFuse, age_by_date
 from stoker.agent.machine.incarnation import LEAVES, Inheritance, standing, unreported
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.stopping import GOING_DOWN, LEASE_OVER, hear
 from stoker.errors import Missing, NoCipher, StokerError
-from stoker.model.node.node import LAST_WORDS_S, Lease
-from stoker.model.node.orders import Orders
+from stoker.model.node import LAST_WORDS_S, Lease
+from stoker.model.orders import Orders
 from stoker.model.wire import load
 from stoker.model.workspace import layout
 from stoker.stores import Store
-from stoker.stores.sealed.unsealing import unseal
+from stoker.stores.unsealing import unseal
 
 LOOK_EVERY_S = 15.0
 LOOKS_PER_LEASE = 8

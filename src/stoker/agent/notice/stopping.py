@@ -15,12 +15,11 @@ from typing import Protocol, runtime_checkable
 from stoker.agent.processes.family import readable
 from stoker.errors import Missing, StokerError
 from stoker.model import untrusted
-from stoker.model.node.orders import Notice, Orders, Visit, Wish, Wishes
+from stoker.model.orders import Notice, Orders, Visit, Wish, Wishes
 from stoker.model.run.money import Fuse
 from stoker.model.run.report import Outcome
 from stoker.model.workspace import layout
-from stoker.stores import Store
-from stoker.stores.pacing import pacing
+from stoker.stores import Store, pacing
 
 # Signals of the tenant to its agent: neither is caused by the script.
 LEASE_OVER, GOING_DOWN = signal.SIGUSR1, signal.SIGUSR2

@@ -11,10 +11,10 @@ from pathlib import Path
 from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import MARK
-from stoker.model.job.checkpointpaths import DEFAULT, is_folder
 from stoker.model.job.commandline import with_notebooks, with_resume
 from stoker.model.job.job import NEWEST, Job, Launcher, substitute
-from stoker.model.node.orders import Orders, Terminal
+from stoker.model.job.sections import DEFAULT, is_folder
+from stoker.model.orders import Orders, Terminal
 
 # Which of the agent's own variables a rank inherits: these, and those with these prefixes and suffixes.
 _INHERITED = " PATH HOME USER LOGNAME SHELL LANG TZ TMPDIR TERM LD_LIBRARY_PATH REQUESTS_CA_BUNDLE CURL_CA_BUNDLE "
@@ -125,6 +125,8 @@ def environment(orders: Orders, place: Workplace) -> dict[str, str]:
     }
     if orders.evictions_per_hour is not None:
         env["STOKER_EVICTIONS_PER_HOUR"] = f"{orders.evictions_per_hour:.6g}"
+    if job.is_elastic:
+        env["STOKER_FULL_WORLD_SIZE"] = str(job.most_nodes * place.processes)
     env |= job.env
     env |= {name: place.variables[name] for name in job.secrets if name in place.variables}
     if job.secrets:
@@ -150,9 +152,10 @@ def _checkpoints(orders: Orders) -> str:
 
 
 def free_ports(orders: Orders, processes: int) -> list[int]:
-    """The rendezvous port, and one for each rank; none of a single rank, unless a launcher makes it meet itself."""
-    launched = orders.job.launcher in (Launcher.TORCHRUN, Launcher.MPI)
-    if orders.nodes > 1 or (processes == 1 and not launched):
+    """The rendezvous port, and one for each rank; none of a single rank, unless a launcher makes it meet itself, or it
+    may have peers in another attempt."""
+    meets = orders.job.launcher in (Launcher.TORCHRUN, Launcher.MPI) or orders.job.is_elastic
+    if orders.nodes > 1 or (processes == 1 and not meets):
         return [0]
     import socket  # here, because it is slow to import and most runs have one rank
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from stoker.agent.machine.machine import agent_command
 from stoker.agent.processes.launch import RankCommand, Workplace, command_line, environment
 from stoker.model.job.job import Launcher
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
 
 _SHELL = "/bin/sh"
 _SCRIPT = "STOKER_RANK_SCRIPT"  # what a launcher starts on each node, as a path there
@@ -24,7 +24,7 @@ def commands(orders: Orders, place: Workplace) -> list[RankCommand]:
     if orders.job.launcher is Launcher.MPI:
         return [_mpi(orders, place)]
     shell, env = (_SHELL, "-c", command_line(orders, place.folder, place.newest)), environment(orders, place)
-    if place.processes * orders.nodes == 1:
+    if place.processes * orders.nodes == 1 and not orders.job.is_elastic:
         # Scripts and frameworks treat any of these variables as a sign of distributed training, and would start it.
         return [RankCommand(0, shell, env, terminal=orders.terminal)]
     return [
@@ -91,7 +91,7 @@ def _text(lines: list[str]) -> str:
 
 
 # Open MPI. `mpirun` on the first node starts its daemons on the others through a remote shell of ours
-# (`agent/gang/remote.py`). The daemons start the ranks, in the environment that they were started in themselves.
+# (`agent/processes/remote.py`). The daemons start the ranks, in the environment that they were started in themselves.
 
 _MPI_DEFAULTS = {
     # Open MPI refuses to run as root, which agents in containers and on new VMs are.

@@ -1,4 +1,5 @@
-"""The ranks of a node as processes: started together, watched, and stopped together."""
+"""The ranks of a node as processes: started together, watched, and stopped together. Where the ranks that a launcher
+starts print to: each to a log of its own, as those that the agent starts."""
 
 from __future__ import annotations
 
@@ -13,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.agent.hang.processes import by_rank
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes import family
+from stoker.agent.processes.doctor import by_rank
 from stoker.agent.processes.launch import RankCommand
 from stoker.agent.processes.launchers import LOST
-from stoker.agent.processes.pipes import RankPipes, failures, write_files
 from stoker.model.run.report import RankEnd
 
 GRACE_S = 10.0  # usual time between SIGTERM and SIGKILL
@@ -258,3 +258,48 @@ def spawn_with(argv: Sequence[str], env: Mapping[str, str], files: Sequence[tupl
         raise AttemptBroken(
             f"command not found on this node: `{argv[0]}`", "install it, or change the launcher"
         ) from None
+
+
+class RankPipes:
+    """A named pipe for each rank of a launcher. They stay open until the launcher has ended, so that a rank that it
+    restarts prints to the same log."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: list[int] = []
+
+    def make(self, command: RankCommand) -> list[int]:
+        """The read ends, in the order of the ranks. They belong to the caller."""
+        return [self._make(self._folder / f"{local}.out") for local, _ in enumerate(command.ranks)]
+
+    def close(self) -> None:
+        """From here on whoever reads a pipe comes to its end, once no rank has it open."""
+        held, self._held = self._held, []
+        for fd in held:
+            os.close(fd)
+
+    def _make(self, path: Path) -> int:
+        path.unlink(missing_ok=True)
+        os.mkfifo(path, 0o600)
+        out = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # otherwise it waits for a writer
+        self._held.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+        os.set_blocking(out, True)
+        return out
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for name, text in files.items():
+        fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def failures(folder: Path, ranks: Sequence[int], prefix: str) -> list[tuple[int, int]]:
+    """Ranks that noted their failure, with their exit codes; the first to fail is the first."""
+    found: list[tuple[int, int, int]] = []
+    for rank in ranks:
+        with suppress(OSError, ValueError):
+            path = folder / f"{prefix}{rank}"
+            found.append((path.stat().st_mtime_ns, rank, int(path.read_text())))
+    return [(rank, code) for _, rank, code in sorted(found)]

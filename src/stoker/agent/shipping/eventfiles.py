@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from stoker.agent.checkpoints.tree import walk
+from stoker.agent.checkpoints.files import walk
 from stoker.agent.shipping.points import LONGEST_NAME, MetricPoint, whole
 
 LARGEST_RECORD = 1 << 20  # larger ones contain images and the like, and are skipped

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.shipping.worker import LookPause, Patience, Shipper, StoreTrouble
 from stoker.errors import StokerError
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
 from stoker.model.workspace import layout
-from stoker.stores import Store
-from stoker.stores.pacing import pacing
+from stoker.stores import Store, pacing
 
 CHUNK_BYTES = 1 << 20
 TIMES_EVERY_S = 0.2

@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from stoker.agent.checkpoints.tree import walk
+from stoker.agent.checkpoints.files import walk
 from stoker.agent.shipping.eventfiles import EventFile
 from stoker.agent.shipping.logs import Masking
 from stoker.agent.shipping.points import LONGEST_NAME, Lines, MetricPoint, Summaries, logged, progress
 from stoker.agent.shipping.worker import LookPause, Patience, Shipper, StoreTrouble
 from stoker.errors import StokerError
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
 from stoker.model.workspace import layout
-from stoker.stores import Store
-from stoker.stores.pacing import pacing
+from stoker.stores import Store, pacing
 
 CHUNK_BYTES = 1 << 20
 EVENT_FILES_EVERY_S = 1.0

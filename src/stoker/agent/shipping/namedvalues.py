@@ -20,7 +20,7 @@ def _words(text: str) -> frozenset[str]:
 _SURE = _words(
     "loss losses acc accuracy rmse mse mae mape rmsle auc auroc aucpr f1 fscore ppl perplexity bleu rouge iou miou psnr"
     " ssim lpips nll elbo logloss mlogloss merror ndcg mrr reward rewards dice bpc wer cer bce kld hits jaccard prec"
-    " mcc likelihood recall r2 top1 top5 inertia"
+    " mcc likelihood recall r2 top1 top5 inertia pearson spearman"
 )
 # Metrics in one context and something else in another: they count only next to an epoch, a step or a certain metric.
 _LIKELY = _words("err error score precision map ap ar hr kl ce fid entropy corr return returns top")
@@ -148,6 +148,8 @@ _REFUSED = re.compile(
     r"|\w\(\w{1,40}=|(?i:\b(?:loaded|resum\w{1,4}|restor\w{1,4}|loading (?:checkpoint|model|weights))\b)"
     r"|\b(?:def|return|import|lambda|self|if|raise|print|elif|None|True|False|args|config|Namespace)\b"
 )
+# A line with an epoch and a step in brackets reports: whatever has a name and a fraction there is a metric.
+_REPORTS = re.compile(r"[(\[]epoch:\s{0,8}\d{1,9}, iters?:", re.IGNORECASE)
 _IN_TABLE = re.compile(r"\s{1,40}[-+]?\d{1,15}(?:\.\d{1,15})?(?:\s|$)")  # a row of numbers below its own header
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _BEFORE = re.compile(r"[A-Za-z]{1,20}\d?")
@@ -178,7 +180,8 @@ def spots(text: str, *, counts: bool) -> tuple[MetricSpan, ...]:
         name = "_".join(filter(None, [*words, mine, match[1].lower().rstrip(".-")]))
         kinds.add(kind)
         found.setdefault(name, MetricSpan(name, match.span(1), match.span(3), match.span(4) if match[4] else None))
-    if not kinds & ({_IS_SURE, _IS_LIKELY} if counts else {_IS_SURE}):
+    wanted = {_IS_SURE, _IS_LIKELY} if counts else {_IS_SURE}
+    if not kinds & (wanted | {_BESIDES} if _REPORTS.search(text) else wanted):
         return ()
     strange = sum(word.lower() not in _KNOWN for word in _WORD.findall(_STAMP.sub(" ", " ".join([*rest, text[end:]]))))
     return tuple(found.values()) if strange <= (_MOST_STRANGE_COUNTED if counts else _MOST_STRANGE) else ()

@@ -15,7 +15,7 @@ from stoker.agent.shipping import namedvalues
 from stoker.agent.shipping.metrics import GrowingFile
 from stoker.agent.shipping.points import LONGEST_LINE, STEPS, Lines, MetricPoint, printed, whole
 from stoker.agent.shipping.shapes import ESCAPES, LONGEST_TEXT, LineMetrics, Shapes, candidates
-from stoker.model.job.pattern import OFF, Match, MetricPattern, MetricPatterns, compiled
+from stoker.model.job.sections import OFF, Match, MetricPattern, MetricPatterns, compiled
 from stoker.model.run.report import Climb
 
 HELD_S = 1.0  # a script that prints a metric and reports it too does both within this time

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from stoker.agent.shipping import namedvalues, sentences
+from stoker.agent.shipping import namedvalues, tables
 from stoker.agent.shipping.namedvalues import NUMBER, CounterSpans, LineCounters, MetricSpan, is_metric
 from stoker.agent.shipping.tables import Tables
 
@@ -89,8 +89,10 @@ class Shapes:
         return self._tables.open
 
     def _sentence(self, text: str) -> LineMetrics | None:
-        found = sentences.read(text)
-        return LineMetrics(found.shape, self._epoch, found.values) if found else None
+        found = tables.read(text)
+        if found is None:
+            return None
+        return LineMetrics(found.shape, self._epoch if found.step is None else found.step, found.values)
 
     def _bar(self, text: str) -> LineMetrics | None:
         """Keras's progress bar, once it is full."""

@@ -8,16 +8,18 @@ from typing import Any
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.shipping.eventfiles import CsvPoints
 from stoker.agent.shipping.logs import LogShipper, Masking, RankLog
-from stoker.agent.shipping.metrics import MetricsShipper, event_files, logged_points
+from stoker.agent.shipping.metrics import EventFilePoints, MetricsShipper, event_files, logged_points
 from stoker.agent.shipping.outputs import Mirror, OutputsShipper
 from stoker.agent.shipping.points import MetricPoint
 from stoker.agent.shipping.printed import HELD_S, CountedLines, Counters, PrintedPoints
 from stoker.agent.shipping.worker import StoreTrouble
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
 from stoker.model.snapshot import Snapshot
 from stoker.stores import Store
 
 CATCH_UP_S = 3.0
+
+_FILES = {EventFilePoints.name: "TensorBoard event files", CsvPoints.name: "CSV files"}
 
 Tell = Callable[[str, str], None]
 Seen = Callable[[MetricPoint, str], None]  # with the name of the source
@@ -46,6 +48,7 @@ class Shipping:
         self._sizes: Mapping[str, int] = {}
         self.counters = Counters()
         self._seen: Seen = lambda _point, _source: None
+        self._told: set[str] = set()  # kinds of files in which metrics were found
 
     def begin_from(self, carried: Snapshot) -> None:
         """These outputs were restored: earlier attempts have uploaded them, and the metrics in them."""
@@ -109,6 +112,9 @@ class Shipping:
 
     def _show(self, point: MetricPoint, source: str) -> None:
         self._seen(point, source)
+        if source in _FILES and source not in self._told:
+            self._told.add(source)
+            self._tell("metrics", f"metrics found in {_FILES[source]}: {', '.join(list(point.values)[:8])}")
         self.counters.see(point)
 
     def progress(self) -> tuple[float | None, dict[str, float]]:

@@ -1,11 +1,9 @@
-"""Metrics in tables that scripts print: a head of names above rows of numbers, or a box of names beside numbers. Pure.
-
-fastai, skorch, spaCy, YOLO, Detectron2 and scikit-learn print the first kind, Stable-Baselines3 the second.
-"""
+"""Metrics in tables that scripts print, and in lines that one library or tutorial prints in exactly one way. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from stoker.agent.shipping.namedvalues import NUMBER, is_metric, is_timing, split_of
@@ -161,3 +159,88 @@ def _split_name(name: str) -> str:
 
 def _is_number(cell: str) -> bool:
     return bool(_CELL.fullmatch(cell) or _OTHER.fullmatch(cell))
+
+
+class Sentence(NamedTuple):
+    shape: str
+    values: Mapping[str, float]
+    step: float | None = None  # None: the line names none
+
+
+_ABOUT = re.compile(
+    r"(?:(?P<split>train\w*|val\w*|test|eval\w*) )?(?P<name>accuracy|loss|error|score|f1)(?: score)?"
+    r" (?:of|on|for|over) (?P<what>[^:=%]{1,80}?)(?::? (?P<class>\w{1,40}) is| ?[:=]| is)"
+    rf" {{0,4}}(?P<number>{NUMBER}) ?%?\.?",
+    re.IGNORECASE,
+)
+_OF_ALL = {"model", "network", "net", "classifier", "data", "dataset", "set", "images", "samples", "image", "sample"}
+
+
+def _about(text: str) -> Sentence | None:
+    found = _ABOUT.fullmatch(text)
+    if not found or ("." not in found["number"] and "%" not in text):
+        return None
+    name, what = found["name"].lower(), found["what"].strip()
+    words = what.split()
+    one_class = found["class"] if words[0].lower() == "class" or words[-1].lower() == "class" else None
+    if not one_class and len(words) == 1 and words[0].lower() not in _OF_ALL and not split_of(what):
+        one_class = words[0]
+    if found["class"] and not one_class:
+        return None
+    if one_class:
+        return Sentence("sentences", {f"{name}/{one_class}": float(found["number"])})
+    split = split_of(found["split"] or "") or split_of(what)
+    return Sentence("sentences", {f"{split}_{name}" if split else name: float(found["number"])})
+
+
+_LOSSES = re.compile(rf"LOSS train (?P<train>{NUMBER}) val(?:id)?(?:ation)? (?P<val>{NUMBER})")
+
+
+def _losses(text: str) -> Sentence | None:
+    """As PyTorch's introduction prints them."""
+    found = _LOSSES.fullmatch(text)
+    return found and Sentence("sentences", {f"{name}_loss": float(one) for name, one in found.groupdict().items()})
+
+
+_NUMBERED = re.compile(
+    rf"(?P<split>train|training|val|validation|test) loss (?P<step>\d{{1,12}}):?\s{{1,8}}(?P<number>{NUMBER})(?=\s|$)",
+    re.IGNORECASE,
+)
+
+
+def _numbered(text: str) -> Sentence | None:
+    """`Train loss 12 0.4321 Grad Norm 1.2`, as Tacotron 2 prints it: the first number is the step."""
+    found = _NUMBERED.match(text)
+    if not found or "." not in found["number"]:
+        return None
+    return Sentence("sentences", {f"{split_of(found['split'])}_loss": float(found["number"])}, float(found["step"]))
+
+
+_FOLD = re.compile(rf"\[CV[^\]]{{0,40}}\] (?:END )?.{{1,400}}?, ?score=(?:\(train=({NUMBER}), test=)?({NUMBER})")
+_FOLDS = re.compile(r"\[CV[^\]]{0,40}\] (?:END )?.{1,400}?[, ] ?total(?: time)?=")
+
+
+def _fold(text: str) -> Sentence | None:
+    """One part of a cross-validation of scikit-learn."""
+    if not text.startswith("[CV") or not _FOLDS.match(text) or not (found := _FOLD.match(text)):
+        return None
+    train = {"train_score": float(found[1])} if found[1] else {}
+    return Sentence("scikit-learn's folds", {**train, "score": float(found[2])})
+
+
+_COCO = re.compile(
+    r"Average (?:Precision|Recall) {1,4}\((A[PR])\) @\[ IoU=([\d.:]{1,12}) {0,8}\| area= {0,8}(\w{1,8}) \|"
+    rf" maxDets= {{0,8}}(\d{{1,4}}) \] = ({NUMBER})"
+)
+
+
+def _coco(text: str) -> Sentence | None:
+    if not text.startswith("Average ") or not (found := _COCO.fullmatch(text)):
+        return None
+    kind, overlap, area, most, number = found.groups()
+    name = kind if (overlap, area, most) == ("0.50:0.95", "all", "100") else f"{kind}@{overlap}/{area}/{most}"
+    return Sentence("COCO's summary", {name: float(number)}) if float(number) >= 0 else None
+
+
+def read(text: str) -> Sentence | None:
+    return _coco(text) or _fold(text) or _losses(text) or _numbered(text) or _about(text)

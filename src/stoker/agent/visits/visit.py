@@ -1,4 +1,5 @@
-"""One visit: a command next to the script, the upload of its output, and its end."""
+"""Access for people: runs the commands that the server requests next to the script, and shows shells on this
+machine."""
 
 from __future__ import annotations
 
@@ -6,19 +7,117 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.agent.processes.family import readable
+from stoker.agent.machine.machine import NodeFolder
+from stoker.agent.notice.stopping import Stopping, WishWatch
+from stoker.agent.processes import family
+from stoker.agent.processes.family import MARK, readable
 from stoker.agent.processes.ranks import spawn
 from stoker.agent.shipping.logs import Masking
 from stoker.errors import StokerError
-from stoker.model.node.orders import Visit, VisitEnd
+from stoker.files import write_whole
+from stoker.model.node import Inside
+from stoker.model.orders import Orders, Visit, VisitEnd
 from stoker.model.wire import dump
-from stoker.stores import Store
-from stoker.stores.pacing import pacing
+from stoker.model.workspace import layout
+from stoker.stores import Store, pacing
+
+END_S = 6.0  # visits that ignore SIGTERM are killed before that
+
+
+class VisitDoor:
+    """Each visit starts once, while the door is open, and is stopped when the server no longer requests it."""
+
+    def __init__(
+        self,
+        store: Store,
+        orders: Orders,
+        folder: NodeFolder,
+        masking: Masking,
+        stacks: Callable[[str], bytes] = lambda _: b"",
+    ) -> None:
+        """`stacks` are those of the ranks now, for a visit that asks for them."""
+        self._stacks = stacks
+        self._store = store
+        self._orders = orders
+        self._folder = folder
+        self._masking = masking
+        self._lock = threading.Lock()
+        self._env: Mapping[str, str] | None = None
+        self._place: VisitSurroundings | None = None  # None: closed
+        self._wished: dict[str, Visit] = {}
+        self._running: dict[str, RunningVisit] = {}
+        self._begun: set[str] = set()
+
+    def open(self, env: Mapping[str, str]) -> None:
+        """From here on commands run with these variables. Opened again, later commands get the new ones."""
+        self._env = env
+        self.reopen()
+        hidden = {*self._orders.job.secrets, MARK}
+        inside = Inside(str(self._folder.work), {name: env[name] for name in env if name not in hidden})
+        write_whole(self._folder.inside, dump(inside), mode=0o600)
+
+    def reopen(self) -> None:
+        """After `shut`: with the same variables. One that was never opened stays closed."""
+        with self._lock:
+            self._place = VisitSurroundings(str(self._folder.work), self._env) if self._env is not None else None
+            self._begin()
+
+    def see(self, visits: Collection[Visit]) -> None:
+        """The current requests. Called by the thread that reads wishes."""
+        with self._lock:
+            self._wished = {one.id: one for one in visits}
+            for id, running in list(self._running.items()):
+                if running.wait(0):
+                    del self._running[id]
+                elif id not in self._wished:
+                    running.end("the visit was ended")
+            self._begin()
+
+    def shut(self, why: str) -> None:
+        """Stops running visits, and returns when they have ended. New requests wait until it is opened."""
+        with self._lock:
+            self._place = None
+            running, self._running = self._running, {}
+        for one in running.values():
+            one.end(why, hurry=True)
+        for one in running.values():
+            one.wait(END_S)
+
+    def _begin(self) -> None:
+        if self._place is None:
+            return
+        for id in self._wished.keys() - self._begun:
+            self._begun.add(id)
+            prefix = layout.visit(self._orders.run_id, self._orders.attempt, id)
+            self._running[id] = RunningVisit(self._wished[id], self._store, prefix, self._masking, self._stacks)
+            self._running[id].start(self._place)
+
+
+# The node of a run that failed, kept for a while: the script is over, and people may still come in.
+
+RELEASED_EVERY_S = 0.2
+
+
+def keep(store: Store, orders: Orders, door: VisitDoor, seconds: float) -> None:
+    """Returns after the time, by this machine's monotonic clock, or when the agent is stopped. The server may release
+    the node earlier."""
+    released = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: released.set())
+    watch = WishWatch(store, orders, Stopping(), lambda _: None, door.see)
+    until = time.monotonic() + seconds
+    door.reopen()
+    watch.start()
+    while not released.wait(RELEASED_EVERY_S) and time.monotonic() < until:
+        family.reap()  # the shells of visits
+    watch.finish()
+    door.shut("the node is no longer kept")
+
 
 SIGNALS = ((0.0, signal.SIGINT), (2.0, signal.SIGTERM), (4.0, signal.SIGKILL))  # seconds after it was ended
 HURRIED = ((0.0, signal.SIGTERM), (1.0, signal.SIGKILL))  # where the run waits for it
@@ -63,8 +162,12 @@ class _Stream:
 class RunningVisit:
     """Has its own thread. `end` may be called from any other, and more than once."""
 
-    def __init__(self, visit: Visit, store: Store, prefix: str, masking: Masking) -> None:
+    def __init__(
+        self, visit: Visit, store: Store, prefix: str, masking: Masking, stacks: Callable[[str], bytes] = lambda _: b""
+    ) -> None:
+        """`stacks` are those of the ranks, given where the script looks for programs."""
         self._visit = visit
+        self._stacks = stacks
         self._store = store
         self._prefix = prefix
         self._out, self._err = (_Stream(f"{prefix}{name}", masking) for name in ("out", "err"))
@@ -93,12 +196,16 @@ class RunningVisit:
     def _run(self) -> None:
         self._keep_trying(lambda: self._store.put(f"{self._prefix}begun", b"begun"))
         try:
-            end = self._carry_out()
+            end = self._told_stacks() if self._visit.stacks else self._carry_out()
         except (AttemptBroken, OSError) as error:
             end = VisitEnd(126, f"could not run the command: {error}")
         self._keep_trying(lambda: self._out.ship(self._store, final=True))
         self._keep_trying(lambda: self._err.ship(self._store, final=True))
         self._keep_trying(lambda: self._store.put(f"{self._prefix}end.json", dump(end)))
+
+    def _told_stacks(self) -> VisitEnd:
+        self._out.pending = self._stacks(self._place.env.get("PATH", ""))
+        return VisitEnd(0)
 
     def _carry_out(self) -> VisitEnd:
         (out, into_out), (err, into_err), (said, into_said) = (os.pipe() for _ in range(3))

@@ -1,4 +1,4 @@
-"""Where the hook takes hold: functions that save, load, move and draw, each changed when its module is imported."""
+"""Where the hook takes hold: functions that save, load, move and draw, each changed when its module is loaded."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
-from stoker.checkpoint.exact import filehooks, torchhooks
+from stoker.checkpoint.exact import sidecar, torchhooks
+from stoker.checkpoint.exact.ranks import group
 from stoker.checkpoint.exact.session import Session
 from stoker.checkpoint.versions import is_known
 
-# How `multiprocessing` starts its helpers: these are no training.
-_HELPERS = ("multiprocessing.spawn", "multiprocessing.forkserver", "multiprocessing.resource_tracker")
+# How `multiprocessing` starts its helpers: these do not train, unless they meet other ranks.
+_SPAWNED = ("multiprocessing.spawn", "multiprocessing.forkserver")
+_TRACKER = "multiprocessing.resource_tracker"
 # Draws of NumPy's own generator that scripts make batches with.
 _DRAWS = ("randint", "permutation", "choice", "shuffle")
 
 
 def install() -> None:
     """Once per process, before the script."""
-    if any(one in word for word in sys.orig_argv for one in _HELPERS):
+    if any(_TRACKER in word for word in sys.orig_argv):
         return
-    session = Session()
-    filehooks.change(os, session)
-    when_imported("shutil", lambda module: filehooks.change_copies(module, session))
+    session = Session(active=not any(one in word for word in sys.orig_argv for one in _SPAWNED))
+    change_os(os, session)
+    when_imported("shutil", lambda module: change_copies(module, session))
     when_imported("torch", lambda module: _checked("torch", session, lambda: torchhooks.change(module, session)))
     when_imported("numpy", lambda module: _checked("numpy", session, lambda: _numpy(module, session)))
     when_imported("numpy.random", lambda module: _checked("numpy", session, lambda: _numpy_draws(module, session)))
@@ -78,10 +80,13 @@ def _keras(module: ModuleType, session: Session) -> None:
 
 
 def _of_lightning(name: str, session: Session) -> Callable[[ModuleType], None]:
+    """All ranks call it, and the first one writes."""
+
     def change(module: ModuleType) -> None:
-        _checked(
-            name, session, lambda: _around_save(module.Trainer, "save_checkpoint", session, place=1, keyword="filepath")
-        )
+        def around() -> None:
+            _around_save(module.Trainer, "save_checkpoint", session, place=1, keyword="filepath", by_first=True)
+
+        _checked(name, session, around)
 
     return change
 
@@ -93,7 +98,14 @@ def _pair(module: ModuleType, save: str, load: str, session: Session, *, place: 
 
 
 def _around_save(
-    holder: Any, name: str, session: Session, *, place: int, keyword: str, user_only: bool = False
+    holder: Any,
+    name: str,
+    session: Session,
+    *,
+    place: int,
+    keyword: str,
+    user_only: bool = False,
+    by_first: bool = False,
 ) -> None:
     original = getattr(holder, name)
 
@@ -105,6 +117,9 @@ def _around_save(
             path = None
         if name in ("save", "savez", "savez_compressed") and path is not None and closed:
             path = _with_suffix(path, ".npy" if name == "save" else ".npz")
+        if by_first and group()[0]:
+            session.event("save")
+            path = None
         return session.saving(path, lambda: original(*given, **more), closed=closed)
 
     setattr(holder, name, save)
@@ -174,3 +189,71 @@ def _change_after(loader: Any, change: Change) -> None:
         change(module)
 
     loader.exec_module = exec_module
+
+
+def change_os(module: ModuleType, session: Session) -> None:
+    """`os`: `pathlib` and `shutil` move, remove and list by it."""
+    for name in ("replace", "rename"):
+        _follow(module, name, session, moves=True)
+    for name in ("remove", "unlink"):
+        _forget(module, name, session)
+    _hide(module, session)
+
+
+def change_copies(module: ModuleType, session: Session) -> None:
+    _follow(module, "copyfile", session, moves=False)
+
+
+def _follow(holder: Any, name: str, session: Session, *, moves: bool) -> None:
+    original = getattr(holder, name)
+
+    @wraps(original)
+    def follow(source: Any, target: Any, *given: Any, **more: Any) -> Any:
+        if not _has_record(source, session) or not isinstance(target, str | os.PathLike):
+            return original(source, target, *given, **more)
+        session.words.guarded(lambda: sidecar.follow(os.fspath(source), os.fspath(target), copied=not moves))
+        result = original(source, target, *given, **more)
+        if moves:
+            session.words.guarded(lambda: sidecar.forget(os.fspath(source)))
+        return result
+
+    setattr(holder, name, follow)
+
+
+def _forget(holder: Any, name: str, session: Session) -> None:
+    original = getattr(holder, name)
+
+    @wraps(original)
+    def forget(path: Any, *given: Any, **more: Any) -> Any:
+        known = _has_record(path, session) and not given and not more
+        result = original(path, *given, **more)
+        if known:
+            session.words.guarded(lambda: original(sidecar.beside(os.fspath(path))))
+        return result
+
+    setattr(holder, name, forget)
+
+
+def _hide(module: ModuleType, session: Session) -> None:
+    """Scripts look for their newest checkpoint in what `os.listdir` gives. `os.scandir` still shows everything: by it
+    whole folders are copied and removed."""
+    original = module.listdir
+
+    @wraps(original)
+    def listdir(path: Any = None) -> list[Any]:
+        found: list[Any] = original(path)
+        if not session.active:
+            return found
+        return [one for one in found if not (isinstance(one, str) and one.endswith(sidecar.SUFFIX))]
+
+    module.listdir = listdir  # type: ignore[attr-defined]
+
+
+def _has_record(path: Any, session: Session) -> bool:
+    if not session.active or not isinstance(path, str | os.PathLike):
+        return False
+    try:
+        name = os.fspath(path)
+        return isinstance(name, str) and sidecar.SUFFIX not in name and sidecar.beside(name).exists()
+    except (OSError, ValueError):  # a name that is nearly too long has no room for ours
+        return False

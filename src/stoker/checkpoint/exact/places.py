@@ -37,15 +37,20 @@ class LoopId:
 
 
 def stack() -> list[FrameType]:
-    """The calls that lead here, the outermost first, without ours."""
+    """The calls that lead here, the outermost first, without ours, and without those of a process that has forked this
+    one: its loops are over."""
     found: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    while frame is not None and not _is_first(frame):
         if not frame.f_globals.get("__name__", "").startswith(_OURS):
             found.append(frame)
         frame = frame.f_back
     found.reverse()
     return found
+
+
+def _is_first(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "_bootstrap" and frame.f_globals.get("__name__") == "multiprocessing.process"
 
 
 def lines(frames: list[FrameType]) -> list[Line]:

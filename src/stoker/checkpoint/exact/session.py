@@ -9,10 +9,9 @@ from types import FrameType
 from typing import Any
 
 from stoker.checkpoint.exact import places, sidecar, states
-from stoker.checkpoint.exact.bounds import Words, is_ours
-from stoker.checkpoint.exact.loaders import Loaders, continue_pass, without_new_workers
+from stoker.checkpoint.exact.loaders import Loaders, Primers, continue_pass, without_new_workers
 from stoker.checkpoint.exact.places import Entering, Line, LoopId
-from stoker.checkpoint.exact.primers import Primers
+from stoker.checkpoint.exact.ranks import Ranks, Words, group, is_ours
 from stoker.checkpoint.state import randomness
 
 # Lightning begins the first pass over its data here, before its loop.
@@ -20,11 +19,12 @@ _SETS_UP = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loo
 
 
 class Session:
-    def __init__(self) -> None:
-        self.active = True
+    def __init__(self, *, active: bool = True) -> None:
+        self.active = active
         self.words = Words()
         self.loaders = Loaders()
         self.primers = Primers()
+        self._ranks = Ranks(self.words, self._own_state)
         self._token = os.urandom(8).hex()
         self._saves = 0  # counted over all processes of a run
         self._trains = False  # it has saved in a loop
@@ -36,18 +36,40 @@ class Session:
         os.register_at_fork(after_in_child=self._leave)
 
     def _leave(self) -> None:
-        """A worker of a DataLoader is no training."""
+        """A worker of a DataLoader does not train."""
         self.active = False
+
+    def joining(self) -> None:
+        """A process that meets other ranks trains, whoever has started it."""
+        self.active = True
+
+    def event(self, kind: str) -> str:
+        """Before something that every rank comes by. Returns its name, empty for a process that trains alone."""
+        names: list[str] = []
+        if self.active and not self._inside:
+            self.words.guarded(lambda: names.append(self._ranks.passing(kind, places.stack())))
+        return names[0] if names else ""
+
+    def _own_state(self) -> dict[str, Any]:
+        """Of this rank between two steps, for a rank that saves there."""
+        frames = places.stack()
+        return {
+            "state": states.capture(frames),
+            "loaders": self.loaders.capture(),
+            "primers": self.primers.capture(),
+            "worked": randomness.pack(self._worked[1]) if self._worked and self._worked[1] is not None else None,
+        }
 
     # Saving
 
     def saving(self, path: str | None, save: Callable[[], Any], *, closed: bool = True) -> Any:
         """Around a save of the script. `closed`: the file is complete when `save` returns."""
+        event = self.event("save") if path is not None else ""
         if path is None or self._inside or not self.active or not is_ours(self.words):
             return save()
         self._inside = True
         try:
-            record = self._announced(path)
+            record = self._announced(path, event)
             result = save()
             if closed and record:
                 self.words.guarded(lambda: sidecar.confirm(path, record))
@@ -55,11 +77,13 @@ class Session:
         finally:
             self._inside = False
 
-    def _announced(self, path: str) -> dict[str, Any]:
+    def _announced(self, path: str, event: str) -> dict[str, Any]:
         record: dict[str, Any] = {}
 
         def announce() -> None:
             record.update(self._record())
+            record["rank"], record["world"] = group()
+            record["ranks"] = self._ranks.others(event)
             sidecar.announce(path, record)
 
         self.words.guarded(announce)
@@ -98,6 +122,7 @@ class Session:
         self._forget_pending()
         self.primers.worked()
         self._worked = (places.lines(places.stack()), randomness.take() if self._repeats is not False else None)
+        self._ranks.worked()
 
     # Loading
 
@@ -123,11 +148,28 @@ class Session:
                 f"no random states were saved for `{Path(path).name}` in its current form: none are restored"
             )
             return
+        record = self._of_this_rank(record, Path(path).name)
         newest = self._pending["saves"] if self._pending is not None else 0
-        if record["process"] == self._token or record["saves"] < newest:
+        if record is None or record["process"] == self._token or record["saves"] < newest:
             return
         self._pending = record
         self._wait_for_loop(Path(path).name)
+
+    def _of_this_rank(self, record: dict[str, Any], name: str) -> dict[str, Any] | None:
+        """Where the save was, and what this rank was like there."""
+        rank, world = group()
+        if record.get("world", 1) != world:
+            was = record.get("world", 1)
+            self.words.say(f"`{name}` was saved by one of {was} ranks, and there are {world}: none are restored")
+            return None
+        if record.get("rank", 0) == rank:
+            return record
+        own = record["ranks"].get(str(rank))
+        if own is None:
+            self.words.say(f"no random states of rank {rank} were saved with `{name}`: none are restored")
+            return None
+        state = {**own["state"], "random": own["worked"]} if record["again"] and own["worked"] else own["state"]
+        return {**record, "state": state, "loaders": own["loaders"], "primers": own["primers"]}
 
     def _wait_for_loop(self, name: str) -> None:
         record = self._pending
@@ -182,6 +224,7 @@ class Session:
         """Around the beginning of a pass over a loader. What the loader itself raises is the script's."""
         if not self.active:
             return make()
+        self.event("pass")
         asked, made = [], []
 
         def make_one() -> Any:
@@ -255,12 +298,14 @@ class Session:
 
     def fetching(self, iterator: Any) -> None:
         """Before a batch is fetched: the script may have passed over those that were used by now."""
+        self.event("batch")
         if self._at_batch is not None and self._at_batch[0] is iterator and iterator._num_yielded == self._at_batch[1]:
             record, self._at_batch = self._at_batch[2], None
             self.words.guarded(lambda: self._put_back(record, places.stack()))
 
     def drawing(self) -> None:
         """Before the script draws numbers itself."""
+        self.event("draw")
         if self.active and not self._inside:
             kept = self._pending["primers"] if self._pending and not self._pending.get("restored") else None
             self.words.guarded(lambda: self.primers.drawing(kept))

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from stoker.checkpoint.surroundings import rank
+
 Record = dict[str, Any]
 
 SUFFIX = ".stoker-exact"
@@ -86,7 +88,7 @@ def fingerprint(path: str) -> str:
 
 def _read(place: Path) -> list[Record]:
     try:
-        held = json.loads(place.read_bytes(), object_hook=_unpacked)
+        held = read_text(place.read_bytes())
     except (OSError, ValueError):
         return []
     usable = isinstance(held, dict) and held.get("form") == _FORM and isinstance(held.get("saves"), list)
@@ -99,11 +101,20 @@ def _confirmed(place: Path) -> list[Record]:
 
 
 def _write(place: Path, records: list[Record]) -> None:
-    _put(place, json.dumps({"form": _FORM, "saves": records}, default=_packed).encode())
+    _put(place, as_text({"form": _FORM, "saves": records}).encode())
+
+
+def as_text(value: Record) -> str:
+    return json.dumps(value, default=_packed)
+
+
+def read_text(text: bytes | str) -> Record:
+    found: Record = json.loads(text, object_hook=_unpacked)
+    return found
 
 
 def _put(place: Path, data: bytes) -> None:
-    part = place.with_name(f"{place.name}.part")
+    part = place.with_name(f"{place.name}{rank()}.part")  # several ranks may save to one path
     part.write_bytes(data)
     earlier_ns = time.time_ns() - _EARLIER_NS
     os.utime(part, ns=(earlier_ns, earlier_ns))

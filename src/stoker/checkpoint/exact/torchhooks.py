@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from types import ModuleType
@@ -12,12 +13,20 @@ from typing import Any
 from stoker.checkpoint.exact.session import Session
 
 _DRAWS = ("randint", "randperm")  # what batches are drawn with
+# Where ranks meet: each is an event that all of them come by.
+_MEETINGS = (
+    *("barrier", "monitored_barrier", "all_reduce", "reduce", "broadcast", "broadcast_object_list", "gather"),
+    *("all_gather", "all_gather_object", "all_gather_into_tensor", "gather_object", "scatter", "reduce_scatter"),
+    *("reduce_scatter_tensor", "all_to_all", "all_to_all_single", "destroy_process_group"),
+)
 
 
 def change(torch: ModuleType, session: Session) -> None:
     _save_and_load(torch, session)
     _loaders(torch.utils.data, session)
     _backward(torch, session)
+    if torch.distributed.is_available():
+        _ranks(torch, session)
     for name in _DRAWS:
         original = getattr(torch, name)
         before_draw(torch, name, session)
@@ -25,7 +34,7 @@ def change(torch: ModuleType, session: Session) -> None:
 
 
 def path_of(target: Any) -> tuple[str | None, bool]:
-    """Where something is saved to or loaded from, None where that is no file; and whether it is given by its name."""
+    """Where something is saved to or loaded from, None if that is not a file; and whether it is given by its name."""
     if isinstance(target, str | os.PathLike):
         path = os.fspath(target)
         return (path if isinstance(path, str) and "://" not in path else None), True
@@ -114,3 +123,40 @@ def _backward(torch: ModuleType, session: Session) -> None:
         return result
 
     torch.Tensor.backward = backward
+
+
+def _ranks(torch: ModuleType, session: Session) -> None:
+    distributed: Any = torch.distributed
+    holders: list[Any] = [distributed, distributed.distributed_c10d]
+    for name in _MEETINGS:
+        _before(holders, name, lambda: session.event("meeting"))
+    _after(holders, "init_process_group", session.joining)
+    _before([torch.nn.parallel.DistributedDataParallel], "forward", lambda: session.event("forward"))
+
+
+def _before(holders: list[Any], name: str, call: Callable[[], object]) -> None:
+    original = getattr(holders[0], name, None)
+    if original is None:
+        return
+
+    @wraps(original)
+    def meet(*given: Any, **more: Any) -> Any:
+        if not _is_compiling():
+            call()
+        return original(*given, **more)
+
+    for holder in holders:
+        setattr(holder, name, meet)
+
+
+def _after(holders: list[Any], name: str, call: Callable[[], object]) -> None:
+    original = getattr(holders[0], name)
+
+    @wraps(original)
+    def joined(*given: Any, **more: Any) -> Any:
+        result = original(*given, **more)
+        call()
+        return result
+
+    for holder in holders:
+        setattr(holder, name, joined)

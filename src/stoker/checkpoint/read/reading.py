@@ -15,13 +15,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from stoker.checkpoint.read import format, manifests
-from stoker.checkpoint.read.format import LARGE_BYTES
-from stoker.checkpoint.read.manifests import CheckpointManifest, FileEntry
+from stoker.checkpoint.read import format
+from stoker.checkpoint.read.format import LARGE_BYTES, CheckpointManifest, FileEntry
 from stoker.checkpoint.save.snapshot import STATE
 from stoker.checkpoint.state.leaves import Leaf, make
-from stoker.checkpoint.state.spreading import Whole, on_this_rank, together
-from stoker.checkpoint.state.structure import restore
+from stoker.checkpoint.state.structure import Whole, on_this_rank, restore, together
 from stoker.errors import CheckpointRefused, Unreadable
 
 _CHUNK_BYTES = 1 << 20
@@ -92,7 +90,7 @@ def rank_folder(rank: int) -> str:
 def open_as_is(path: Path) -> OpenCheckpoint:
     """Without looking at its files: for whoever knows that they were verified a moment ago."""
     try:
-        return OpenCheckpoint(path, manifests.load((path / manifests.NAME).read_bytes()))
+        return OpenCheckpoint(path, format.load((path / format.NAME).read_bytes()))
     except FileNotFoundError:
         raise Unreadable("it has no manifest") from None
     except OSError as error:

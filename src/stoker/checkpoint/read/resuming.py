@@ -1,12 +1,13 @@
-"""Finds the newest checkpoint that all ranks can go on from, and makes sure that it was made by code like this."""
+"""Finds the newest checkpoint that all ranks can resume from, and lets ranks agree on a step."""
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from stoker.checkpoint.ranks.agreement import Agreement
-from stoker.checkpoint.read.manifests import CheckpointManifest
+from stoker.checkpoint.read.format import CheckpointManifest
 from stoker.checkpoint.read.reading import OpenCheckpoint, OpenedPart, open_as_is, rank_folder
 from stoker.checkpoint.read.shelf import CheckpointFolder, say
 from stoker.checkpoint.save.snapshot import STATE
@@ -18,17 +19,13 @@ from stoker.errors import DoesNotFit
 
 
 def find(shelf: CheckpointFolder, ranks: Agreement, around: Surroundings) -> tuple[OpenedPart, bool] | None:
-    """What this rank goes on from, and whether it is its own: otherwise it is the first rank's, for want of one."""
+    """What this rank resumes from, and whether it is its own: of another number of ranks, all take the first one's."""
     opened = _agreed(shelf, ranks, around)
     if opened is None:
         return None
-    if own := opened.part(around.rank):
-        return own, True
-    first = opened.part(0)
-    if first is not None:
-        saved_by = f"{opened.path.name} was saved by {opened.manifest.ranks} ranks"
-        say(f"{saved_by}: rank {around.rank} resumes at the start of the epoch, in its own order")
-    return (first, False) if first is not None else None
+    exact = opened.manifest.ranks == around.world
+    part = opened.part(around.rank if exact else 0)
+    return (part, exact) if part else None
 
 
 def check(stored: OpenedPart, parts: Mapping[str, StatePart]) -> None:
@@ -49,7 +46,7 @@ def _agreed(shelf: CheckpointFolder, ranks: Agreement, around: Surroundings) -> 
         shelf.sweep()
 
     def fits(manifest: CheckpointManifest) -> bool:
-        """Of as many ranks as now, what another node saved is no use here: its own part of it was never made safe."""
+        """With as many ranks as now, another node's save is useless: this node's part of it was never committed."""
         return rank_folder(around.rank if manifest.ranks == around.world else 0) + STATE in manifest.files
 
     found: OpenCheckpoint | None = None
@@ -107,3 +104,77 @@ def _misfit(name: str, reason: str) -> DoesNotFit:
         hint="to start over, move the checkpoints away or set `Checkpoint(folder=…)` to another folder; to keep the "
         "weights that fit, use `Checkpoint.load_weights(…)`",
     )
+
+
+_numbers = itertools.count()  # every rank makes its checkpoints in the same order
+
+
+class Agreement(Protocol):
+    def save_now(self, step: int, *, wanted: bool) -> bool:
+        """Whether this step is to be saved, the same on every rank. Called once per step; waits for nobody."""
+        ...
+
+    def any(self, wanted: bool) -> bool:
+        """Whether any rank wants it. Waits for all."""
+        ...
+
+    def least(self, name: str | None) -> tuple[str, bool]:
+        """The least of all names, and whether they are all the same. None: has no say. Waits for all."""
+        ...
+
+
+class Alone:
+    def save_now(self, step: int, *, wanted: bool) -> bool:  # noqa: ARG002  # as its sibling
+        return wanted
+
+    def any(self, wanted: bool) -> bool:
+        return wanted
+
+    def least(self, name: str | None) -> tuple[str, bool]:
+        return name or "", True
+
+
+class Together:
+    """Ranks that train in step. One that wants a save announces it for the step after, which no other can have finished
+    before the announcement is there, because finishing a step takes all of them."""
+
+    def __init__(self, distributed: Any) -> None:
+        self._distributed = distributed
+        self._store = distributed.distributed_c10d._get_default_store()
+        self._key = f"stoker/save-at/{next(_numbers)}"
+        self._store.set(self._key, "-1")
+        distributed.barrier()
+
+    def save_now(self, step: int, *, wanted: bool) -> bool:
+        target = int(self._store.get(self._key))
+        if wanted and target < step:
+            self._store.set(self._key, str(step + 1))
+        return target == step
+
+    def any(self, wanted: bool) -> bool:
+        return any(self._everyone(wanted))
+
+    def least(self, name: str | None) -> tuple[str, bool]:
+        names = {one for one in self._everyone(name) if one is not None}
+        return min(names), len(names) == 1
+
+    def _everyone(self, said: Any) -> list[Any]:
+        everyone: list[Any] = [None] * self._distributed.get_world_size()
+        self._distributed.all_gather_object(everyone, said)
+        return everyone
+
+
+def find_ranks(around: Surroundings) -> tuple[Agreement, Surroundings]:
+    """Ranks are together if the script has started `torch.distributed`; otherwise each has a folder of its own."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        world, rank = distributed.get_world_size(), distributed.get_rank()
+        if world > 1:
+            local_world = min(around.local_world or world, world)
+            local_rank = rank % local_world
+            seat = around._replace(rank=rank, world=world, local_rank=local_rank, local_world=local_world)
+            return Together(distributed), seat
+    folder = f"{around.folder}/rank-{around.rank}" if around.rank else around.folder
+    full_world = around.full_world if around.world == 1 else None  # others train beside it, not with it
+    seat = around._replace(folder=folder, rank=0, world=1, local_rank=0, local_world=1, full_world=full_world)
+    return Alone(), seat

@@ -1,21 +1,78 @@
-"""The thread that writes. The training hands over a snapshot and goes on; a newer one may take its place."""
+"""A thread beside the training. The thread that writes. The training hands over a snapshot and continues; a newer one
+may replace it."""
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import errno
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from stoker.checkpoint.read.shelf import say
-from stoker.checkpoint.save.files import Dropped, WriteOrders
-from stoker.checkpoint.save.snapshot import StateCopy
-from stoker.checkpoint.save.thread import SaveThread
+from stoker.checkpoint.save.snapshot import Dropped, StateCopy, WriteOrders
 from stoker.checkpoint.state.leaves import Leaf, torch_dtype
+
+Job = Callable[[], None]
+Jobs = SimpleQueue[Job | None]
+
+_at_work: dict[threading.Thread, Jobs] = {}
+
+
+class SaveThread:
+    """Does what it is handed, one after the other; handing it something costs a few microseconds. Its thread ends with
+    this object, once everything is done. What is handed over is kept alive until then, and nothing else."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: Jobs = SimpleQueue()
+        self._started = False
+
+    def hand(self, job: Job) -> None:
+        if not self._started:
+            try:
+                _start(self._name, self._jobs)
+            except RuntimeError:  # the interpreter is about to end and starts no more of them
+                job()
+                return
+            self._started = True
+            weakref.finalize(self, self._jobs.put, None).atexit = False
+        self._jobs.put(job)
+
+
+def _start(name: str, jobs: Jobs) -> None:
+    thread = threading.Thread(target=_work, args=(jobs,), name=name, daemon=True)
+    _at_work[thread] = jobs
+    try:
+        thread.start()
+    except RuntimeError:
+        del _at_work[thread]
+        raise
+
+
+def _work(jobs: Jobs) -> None:
+    try:
+        while (job := jobs.get()) is not None:
+            job()
+            del job  # or it would be kept until the next one comes
+    finally:
+        _at_work.pop(threading.current_thread(), None)
+
+
+@atexit.register  # earlier than any checkpoint's own: so it is called after them
+def _end_all() -> None:
+    """Python stops a daemon thread wherever it is. In the midst of PyTorch, be it to free the memory of a copy, that
+    aborts the whole process, whose training has succeeded."""
+    for thread, jobs in list(_at_work.items()):
+        jobs.put(None)
+        thread.join()
+
 
 Save = Callable[[StateCopy, WriteOrders], Path | None]  # puts a snapshot on the shelf
 
@@ -105,7 +162,7 @@ class Writer:
             made = self._save(snapshot, WriteOrders(4 if self._hurry else 1, self._overtaken, self._newer_waits))
         except Dropped:
             return
-        except Exception as error:  # whatever it is, the training must go on
+        except Exception as error:  # whatever it is, the training must continue
             reason = "the disk is full" if isinstance(error, OSError) and error.errno == errno.ENOSPC else repr(error)
             self.trouble = f"step {snapshot.step} was not saved: {reason}"
             say(f"{self.trouble}; training continues, and the next save retries")

@@ -1,20 +1,78 @@
-"""One pass over a loader, from any batch on, in the very order it had: what makes the middle of an epoch a place.
-
-The order of a pass is drawn at its beginning, all at once, from random states that are part of the checkpoint. To go on
-at batch n, the same order is drawn again and its first n entries are left out, so that no data is loaded for nothing.
-Worker processes have random states of their own: these come along with each batch, and a worker that is started to go
-on begins with the state its predecessor had.
-"""
+"""One pass over a loader, from any batch on, in the very order it had, by however many ranks."""
 
 from __future__ import annotations
 
 import copy
+import math
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from stoker.checkpoint.state import randomness
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """Those of one rank. `whole` is how many there are in all."""
+
+    whole: int = 1
+    world: int = 1
+    rank: int = 0
+
+    @property
+    def mine(self) -> tuple[int, ...]:
+        return tuple(range(self.rank, self.whole, self.world))
+
+    @property
+    def shared(self) -> bool:
+        """There are fewer ranks than seats."""
+        return self.whole > self.world
+
+
+ALONE = Seats()
+
+
+def seated(whole: int | None, world: int, rank: int) -> Seats:
+    """`whole`: None: the number of ranks never changes. There is a seat for every rank."""
+    return Seats(max(whole or world, world), world, rank)
+
+
+def splits(loader: Any, seats: Seats) -> bool:
+    """Its samples are split between these ranks by a sampler that can do so for any number of them."""
+    inner = _batch_sampler(loader)
+    return inner is not None and (inner.sampler.num_replicas, inner.sampler.rank) == (seats.world, seats.rank)
+
+
+def batches(loader: Any, seats: Seats) -> list[list[Any]]:
+    """By step: for each seat of this rank the indices of its batch."""
+    inner = _batch_sampler(loader)
+    orders = [list(_for_seat(inner, seat, seats.whole)) for seat in seats.mine]
+    return [list(step) for step in zip(*orders, strict=True)]
+
+
+def _batch_sampler(loader: Any) -> Any:
+    """None where it is not known how its samples are split."""
+    data = sys.modules.get("torch.utils.data")
+    inner = getattr(loader, "batch_sampler", None)
+    if data is None or inner is None or isinstance(loader.dataset, data.IterableDataset):
+        return None
+    return inner if isinstance(getattr(inner, "sampler", None), data.DistributedSampler) else None
+
+
+def _for_seat(inner: Any, seat: int, whole: int) -> Any:
+    """The same batch sampler for another rank of another number of ranks."""
+    sampler = copy.copy(inner.sampler)
+    size = len(sampler.dataset)
+    rounded = size - size % whole if sampler.drop_last else size
+    sampler.num_replicas, sampler.rank = whole, seat
+    sampler.num_samples = math.ceil(rounded / whole)
+    sampler.total_size = sampler.num_samples * whole
+    batch_sampler = copy.copy(inner)
+    batch_sampler.sampler = sampler
+    return batch_sampler
+
 
 State = dict[str, Any]
 
@@ -22,8 +80,10 @@ State = dict[str, Any]
 class BatchSource:
     """A loader as a checkpoint sees it, over all passes: its generators, and its workers where they stay alive."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, seats: Seats = ALONE) -> None:
         self.loader = loader
+        self.one_by_one = False  # the batches of several seats; otherwise they are one batch
+        self._seats = seats
         self.workers: dict[int, State] = {}
         self._view: Any = None
         self._inherited = False  # `workers` are of another process, and ours are yet to be started
@@ -51,6 +111,29 @@ class BatchSource:
     def remembers(self) -> bool:
         """Whether there is something to save between passes."""
         return self.lasting or bool(self._generators())
+
+    @property
+    def split(self) -> State | None:
+        """How its samples are split, whoever reads them; None: only as many ranks as now can read the rest."""
+        if self.stateful or not splits(self.loader, self._seats):
+            return None
+        return {"seats": self._seats.whole, "batch_size": getattr(self.loader.batch_sampler, "batch_size", 0)}
+
+    @property
+    def shared(self) -> bool:
+        """This rank, or another one, reads for several."""
+        return self._seats.shared and self.split is not None
+
+    @property
+    def in_turn(self) -> int:
+        """How many batches make one step."""
+        return len(self._seats.mine) if self.shared and self.one_by_one else 1
+
+    @property
+    def loss_scale(self) -> float:
+        """With the mean over ranks, every sample of the step counts the same."""
+        read = 1 if self.one_by_one else len(self._seats.mine)
+        return read * self._seats.world / self._seats.whole if self.shared else 1.0
 
     def state(self) -> State:
         state: State = {"generators": self.generators(), "workers": dict(self.workers)}
@@ -88,7 +171,7 @@ class BatchSource:
         return self._iterator(0, resumed=False)
 
     def go_on(self, begun: State, skip: int) -> Iterator[Any]:
-        """A pass that another process began, behind the first `skip` batches. The process's own random states are left
+        """A pass that another process began, behind the first `skip` steps. The process's own random states are left
         anywhere; those of the loader are right."""
         now = self.generators()
         randomness.put_back(begun["random"])
@@ -96,7 +179,7 @@ class BatchSource:
         samplers = [sampler for sampler in self._samplers() if hasattr(sampler, "load_state_dict")]
         for sampler, held in zip(samplers, begun["samplers"], strict=False):
             sampler.load_state_dict(held)
-        iterator = self._iterator(skip, resumed=True)
+        iterator = self._iterator(skip * self.in_turn, resumed=True)
         self.set_generators(now)
         return iterator
 
@@ -130,7 +213,17 @@ class BatchSource:
             self.workers[number % self.loader.num_workers] = state
             yield batch
 
+    def take_over(self, skip: int) -> Iterator[Any]:
+        """A pass that another number of ranks began, behind the first `skip` steps."""
+        self.workers = {}
+        return self._iterator(skip * self.in_turn, resumed=False)
+
     def _order(self, skip: int, empty: int) -> Any:
+        if self.shared:
+            steps = batches(self.loader, self._seats)
+            merged = [[index for batch in step for index in batch] for step in steps]
+            order = [batch for step in steps for batch in step] if self.one_by_one else merged
+            return [[]] * empty + order[skip:]
         inner = self.loader.batch_sampler if self._batched else self.loader.sampler
         try:
             len(inner)
@@ -197,7 +290,7 @@ class _Carry:
 
 
 class _WorkerStart:
-    """In a worker: starts it as before, then gives it the random state to go on with."""
+    """In a worker: starts it as before, then gives it the random state to resume with."""
 
     def __init__(self, start: Callable[[int], Any] | None, states: dict[int, State]) -> None:
         self._start = start

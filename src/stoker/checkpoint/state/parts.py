@@ -1,11 +1,18 @@
-"""The things a checkpoint is made of: whatever can say its state and take it back."""
+"""The things a checkpoint is made of: whatever can say its state and take it back, and where a training is: epoch, pass
+over the data, batch."""
 
 from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+from stoker.checkpoint.buckets import Buckets
+from stoker.checkpoint.read.reading import OpenedPart
+from stoker.checkpoint.read.shelf import say
+from stoker.checkpoint.state import randomness
+from stoker.checkpoint.state.feed import ALONE, BatchSource, Seats, State
 from stoker.errors import NotStorable
 
 
@@ -120,3 +127,175 @@ class _PythonRandom:
 
     def load(self, state: Any) -> None:
         self._generator.setstate(state)
+
+
+class Position:
+    """`phase` counts the passes over a loader within the epoch, `batch` the steps of this pass handed out so far: most
+    have one batch."""
+
+    def __init__(self, seats: Seats = ALONE) -> None:
+        self._seats = seats
+        self._split: State | None = None  # how the last pass of this epoch splits its samples; None: nobody knows
+        self._taken_over = False  # another number of ranks began this pass
+        self.completes_step = True  # the last batch was the last one of its step
+        self.epoch = 0
+        self.phase = 0
+        self.batch = 0
+        self._calls = 0  # of `passes` in this epoch by this process
+        self._begun: State | None = None  # what the order of this pass was drawn from
+        self._source: BatchSource | None = None  # of this pass
+        self._interrupted: State | None = None  # the source of the pass that another process began
+        self._met: list[BatchSource] = []  # those with something to remember from pass to pass
+        self._unmet: list[State] = []  # the same, of another process
+
+    @property
+    def within_pass(self) -> bool:
+        return self._begun is not None
+
+    def state(self) -> State:
+        state: State = {
+            "epoch": self.epoch,
+            "phase": self.phase,
+            "batch": self.batch,
+            "sources": [source.state() for source in self._met] + self._unmet,
+        }
+        if self._split is not None:
+            state["split"] = self._split
+        if self._begun is not None:
+            state["begun"] = self._begun
+            state["source"] = self._source.state() if self._source else self._interrupted
+        return state
+
+    def put_back(self, state: State) -> None:
+        self.epoch, self.phase, self.batch = state["epoch"], state["phase"], state["batch"]
+        self._begun, self._interrupted = state.get("begun"), state.get("source")
+        self._split, self._unmet = state.get("split"), state["sources"]
+
+    def take_over(self, state: State) -> bool:
+        """Of another number of ranks. False: the interrupted epoch begins anew, unless there is nothing of it yet."""
+        self.epoch, split = state["epoch"], state.get("split")
+        within = state["phase"] or state["batch"]
+        if not within or split is None or split["seats"] != self._seats.whole:
+            return not within
+        self.phase, self.batch, self._split = state["phase"], state["batch"], split
+        self._begun, self._taken_over = state.get("begun"), "begun" in state
+        return True
+
+    def next_epoch(self) -> None:
+        self.epoch += 1
+        self._calls, self._split = 0, None
+        self._end_pass(0)
+
+    def outside_epochs(self) -> None:
+        """Passes are counted over the whole training, and the next one is the one that was interrupted."""
+        self._calls = self.phase
+
+    def passes(self, loader: Any, ready: Callable[[], None], *, one_by_one: bool = False) -> Iterator[Any]:
+        """The batches that have not counted yet. `ready` is called when the next thing to happen is the next batch.
+        `one_by_one`: a step may have several."""
+        source = self._meet(loader)
+        source.one_by_one = one_by_one
+        self._calls += 1
+        if self._calls <= self.phase:
+            return
+        iterator = self._begin(source)
+        self._interrupted, self._source, self._split = None, source, source.split
+        ready()
+        try:
+            for number, batch in enumerate(iterator, start=1):
+                self.completes_step = number % source.in_turn == 0
+                self.batch += self.completes_step
+                yield batch
+        finally:  # also when the script breaks out: then this pass is over, too
+            if self._source is source:
+                self._end_pass(self._calls)
+
+    def _begin(self, source: BatchSource) -> Iterator[Any]:
+        """The pass from where it is, or from its beginning."""
+        taken_over, self._taken_over = self._taken_over, False
+        if taken_over and self._split == source.split:
+            self._begun = source.begin()
+            return source.take_over(self.batch)
+        if self._begun is not None and self._interrupted is not None:
+            source.put_back(self._interrupted)
+            return source.go_on(self._begun, self.batch)
+        if taken_over:
+            say("the data is split differently than when this pass began: it starts again")
+        self._begun, self.batch = source.begin(), 0
+        return source.iterate()
+
+    @property
+    def loss_scale(self) -> float:
+        return self._source.loss_scale if self._source else 1.0
+
+    def end_pass(self) -> None:
+        """No more batches will be asked for: for loops that count by themselves and never come to the end."""
+        self._end_pass(self._calls)
+
+    def _end_pass(self, phase: int) -> None:
+        self.phase, self.batch = phase, 0
+        self._begun = self._source = self._interrupted = None
+        self._taken_over, self.completes_step = False, True
+
+    def _meet(self, loader: Any) -> BatchSource:
+        for source in self._met:
+            if source.loader is loader:
+                return source
+        source = BatchSource(loader, self._seats)
+        if source.remembers:
+            if self._unmet:
+                source.put_back(self._unmet.pop(0))
+            self._met.append(source)
+        return source
+
+
+# How far a training is: everything a checkpoint holds besides the parts that the script names.
+
+
+class EpochProgress:
+    def __init__(self, buckets: Buckets, seats: Seats = ALONE) -> None:
+        self._buckets = buckets
+        self.steps = 0
+        self.values: dict[str, Any] = {}  # the script's own
+        self.metrics: dict[str, float] = {}
+        self.position = Position(seats)
+        self._random: Mapping[str, Any] | None = None  # restored when the loop is where it was
+
+    def take(self) -> dict[str, Any]:
+        """As it is now, but for the values. What is returned does not change any more, and is yet to be packed."""
+        return {
+            "steps": self.steps,
+            "metrics": dict(self.metrics),
+            "position": self.position.state(),
+            "random": randomness.take(),
+            "buckets": self._buckets.state(),
+        }
+
+    @staticmethod
+    def pack(taken: Mapping[str, Any]) -> dict[str, Any]:
+        """What is restored later. Any thread may call it."""
+        return {**taken, "random": randomness.pack(taken["random"])}
+
+    def put_back(self, stored: OpenedPart, *, exact: bool) -> None:
+        """Unless `exact`, it was saved by another number of ranks: the rest of the data is split again, or the
+        interrupted epoch starts again."""
+        form = stored.form
+        self.steps = form["steps"]
+        self.values, self.metrics = stored.value(form["values"]), stored.value(form["metrics"])
+        position = stored.value(form["position"])
+        if exact:
+            self.position.put_back(position)
+            self._random = stored.value(form["random"])
+            randomness.put_back(self._random or {})
+            return
+        continues = self.position.take_over(position)
+        how = "the rest of its data is split between them" if continues else "the interrupted epoch starts again"
+        opened = stored.opened
+        say(f"{opened.path.name} was saved by {opened.manifest.ranks} ranks, and their number has changed: {how}")
+
+    def put_random_back(self, *, finally_: bool = True) -> None:
+        """Restores the random states again: the script may have drawn numbers since its start."""
+        if self._random is not None:
+            randomness.put_back(self._random)
+        if finally_:
+            self._random = None

@@ -1,4 +1,4 @@
-"""The random states of Python, NumPy and PyTorch: taken together, put back together."""
+"""The random states of Python, NumPy and PyTorch: saved together, restored together."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Numpy:
         return self._last
 
     def _look(self, numpy: Any) -> bytes:
-        """What is in that memory; empty where it is not to be had."""
+        """The contents of that memory; empty if unavailable."""
         ask: Callable[[], Any] = getattr(numpy.random, "get_bit_generator", lambda: None)
         generator = ask()
         if generator is not self._generator:

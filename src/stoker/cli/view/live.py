@@ -21,10 +21,10 @@ from stoker.cli.view.printer import (
     changes,
     printed,
 )
-from stoker.cli.view.safetext import one_line
+from stoker.cli.view.terminal import one_line
 from stoker.client.api.client import Client
 from stoker.client.api.handle import RunHandle
-from stoker.client.api.tail import OUTAGES
+from stoker.client.api.reading import OUTAGES
 from stoker.errors import ServerUnavailable, StokerError
 from stoker.model.run.run import Attempt, Run, RunState
 
@@ -185,7 +185,7 @@ class LiveView:
         """None while the number is unknown: with one rank per GPU, the node decides."""
         job = self.facts.job
         if isinstance(job.processes, int):
-            return tuple(range(job.nodes * job.processes))
+            return tuple(range(job.most_nodes * job.processes))
         if attempt.started_at or attempt.state.over:
             return tuple(sorted(log.rank for log in self.run.log_list() if log.attempt == attempt.number))
         return None

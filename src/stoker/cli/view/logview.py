@@ -9,7 +9,7 @@ import codecs
 import re
 from typing import Protocol
 
-from stoker.cli.view.safetext import ACTING, picture
+from stoker.cli.view.terminal import ACTING, picture
 
 LONGEST = 4 << 20  # bytes held back because they may still be overwritten; longer lines pass unchanged
 

@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from stoker.cli.view.logview import View, view_for
-from stoker.cli.view.tables import clipped
 from stoker.cli.view.terminal import can_erase, finished, is_terminal, paint_data, redraw, say, show_json, width, write
+from stoker.cli.view.words import clipped
 from stoker.client.api.handle import RunHandle
-from stoker.client.api.tail import OUTAGES, Waits
+from stoker.client.api.reading import OUTAGES, Waits
 from stoker.errors import NotFound, StoreFailed, Unanswered
 from stoker.model.run.run import Run
 

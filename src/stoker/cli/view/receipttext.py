@@ -7,8 +7,8 @@ from datetime import datetime
 from decimal import Decimal
 
 from stoker.cli.view import words
-from stoker.cli.view.tables import Column, Paint, table
-from stoker.client.report.receipt import Clock, compared, figures, left_words, machine, taken_words, weights
+from stoker.cli.view.words import Column, Paint, table
+from stoker.client.report.pages import Clock, compared, figures, left_words, machine, taken_words, weights
 from stoker.client.report.spelling import how_old, usd
 from stoker.model.run.receipt import Part, Receipt, rounded
 

@@ -1,24 +1,68 @@
-"""The two streams of a command: data goes to stdout, everything else to stderr.
-
-Nothing else in this package writes to them. Texts pass through `safetext`, because others wrote much of them; a
-script's output passes through a view of `logview`.
-"""
+"""The two streams of a command: data goes to stdout, everything else to stderr, without control characters of others;
+and errors."""
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, TextIO
 
 import click
 
-from stoker.cli.view.safetext import harmless_json, visible
 from stoker.client.settings import from_environment
-from stoker.errors import BadInput
+from stoker.errors import BadInput, JobInvalid, StokerError
+
+# Control characters except newline, tab and carriage return, and those that change the direction of text, hide text
+# or break a line. For use between `[` and `]`.
+ACTING = (
+    r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufff9-\ufffb"
+    r"\U000e0000-\U000e007f"
+)
+_ACTS = re.compile(f"[{ACTING}\r\ud800-\udfff]")
+# Whole escape sequences show nothing when executed, so they are removed as a whole: colours, movements (CSI), titles
+# and the clipboard (OSC), and the other strings that a terminal swallows. The rest of others is shown.
+_SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]{0,40}[ -/]{0,4}[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x00-\x06\x08-\x1f\x7f-\x9f]{0,4096}(?:\x07|\x1b\\|\x9c)"
+)
+
+
+def visible(text: str) -> str:
+    """The text without escape sequences, and with a visible sign for any other control character."""
+    if text.isprintable():  # true for nearly all text
+        return text
+    return _ACTS.sub(lambda found: picture(found[0]), _SEQUENCE.sub("", text))
+
+
+def one_line(text: str) -> str:
+    """The same on one line."""
+    if text.isprintable():
+        return text
+    return re.sub(r"[\t\n]", " ", visible(text.replace("\r\n", "\n")))
+
+
+def picture(char: str) -> str:
+    """A visible sign for a character that must not reach a terminal."""
+    code = ord(char)
+    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
+
+
+def harmless_json(text: str) -> str:
+    """JSON with the same meaning: JSON itself allows more characters than a terminal should get."""
+    return _ACTS.sub(lambda found: _escaped(found[0]), text)
+
+
+def _escaped(char: str) -> str:
+    """A character as JSON escapes it: in units of UTF-16."""
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
 
 # Painted text is marked, and coloured when written. The mark cannot be guessed, so that escape sequences in texts of
 # others can be distinguished from our own.
@@ -171,3 +215,83 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list) else value
+
+
+INTERRUPTED = 130  # 128 + SIGINT
+PIPE_CLOSED = 141  # 128 + SIGPIPE
+
+
+def report(error: StokerError, *, json: bool) -> int:
+    """Prints the error and returns its exit code."""
+    if json:
+        show_json({"error": facts(error)})
+    else:
+        for line in lines(error):
+            say(line)
+    return error.exit_code
+
+
+def report_bug(error: Exception, *, json: bool) -> int:
+    """For an exception that is not one of our errors: the only case in which a traceback is printed."""
+    import traceback  # needed only for a bug
+
+    say("".join(traceback.format_exception(error)).rstrip())
+    message = f"this is a bug in Stoker: {type(error).__name__}: {error}"
+    hint = "please report it to Stoker's issue tracker with the lines above; active runs continue"
+    return report(StokerError(message, hint=hint), json=json)
+
+
+def lines(error: StokerError) -> list[str]:
+    first, *more = _message(error).splitlines() or [error.code]
+    text = [f"{paint('error:', 'error')} {first}", *(f"  {line}".rstrip() for line in more)]
+    if error.hint.strip():
+        text += [""] if more else []
+        hint, *rest = error.hint.splitlines()
+        text += [f"{paint('hint:', 'busy')} {hint}", *(f"  {line}" for line in rest)]
+    return text
+
+
+def facts(error: StokerError) -> dict[str, Any]:
+    """The form that every error has in the API."""
+    problems = [
+        {name: getattr(problem, name) for name in ("field", "found", "expected", "nearest", "line", "column")}
+        for problem in getattr(error, "problems", ())
+    ]
+    return {"code": error.code, "message": error.message, "hint": error.hint, "problems": problems}
+
+
+def from_click(error: click.ClickException) -> StokerError:
+    """A mistake on the command line, with the closest match."""
+    if not isinstance(error, click.UsageError):
+        return BadInput(error.format_message())
+    path = error.ctx.command_path if error.ctx else "stoker"
+    hint = f"see `{path} --help`"
+    if isinstance(error, click.NoSuchOption):
+        known = [name for one in (error.ctx.command.params if error.ctx else []) for name in one.opts]
+        return BadInput(f"`{path}` has no option `{error.option_name}`", hint=_meant(error.option_name, known, hint))
+    if isinstance(error, click.BadParameter) and error.param:
+        name = error.param.opts[-1] if isinstance(error.param, click.Option) else error.param.human_readable_name
+        what = "is missing" if isinstance(error, click.MissingParameter) else _sentence(error.message)
+        return BadInput(f"`{path}`: `{name}`: {what}".replace("`: is", "` is"), hint=hint)
+    return BadInput(_sentence(error.format_message()), hint=hint)
+
+
+def unknown_command(name: str, known: Iterable[str], path: str) -> BadInput:
+    return BadInput(f"`{path}` has no command `{name}`", hint=_meant(name, known, f"see `{path} --help`"))
+
+
+def _meant(name: str, known: Iterable[str], otherwise: str) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"did you mean `{near[0]}`?" if near else otherwise
+
+
+def _sentence(text: str) -> str:
+    text = text.strip().removesuffix(".")
+    return text[:1].lower() + text[1:]
+
+
+def _message(error: StokerError) -> str:
+    if isinstance(error, JobInvalid) and len(error.problems) > 1:
+        where = error.file or "the job"
+        return f"{where} has {len(error.problems)} problems\n{error.message}"
+    return error.message

@@ -15,29 +15,25 @@ from stoker.client.api.handle import RunHandle
 from stoker.client.local import launch
 from stoker.client.settings import ClientSettings, from_environment
 from stoker.client.submit import sending
-from stoker.client.submit.sending import Again, Notice, Progress
+from stoker.client.submit.sending import Again, Notice, Progress, RunOptions
 from stoker.errors import NotFound
 from stoker.model import wire
 from stoker.model.job.fields import nearest
 from stoker.model.job.job import THIS_COMPUTER, Job
-from stoker.model.node.orders import Terminal
+from stoker.model.orders import Terminal
 from stoker.model.run.money import Costs
-from stoker.model.run.pruning import PruneRule
-from stoker.model.run.queue import Turn
-from stoker.model.run.run import Run, RunState
+from stoker.model.run.run import PruneRule, Run, RunState, Turn
 from stoker.model.snapshot import Snapshot
 from stoker.model.workspace.store import is_twin, twin_of
 
 if TYPE_CHECKING:
-    from stoker.client.api.clusters import Clusters
-    from stoker.client.api.money import Limits
-    from stoker.client.data.datasets import Datasets
-    from stoker.client.data.moves import Agree
+    from stoker.client.api.resources import Clusters, Limits
+    from stoker.client.data.datasets import Agree, Datasets
     from stoker.client.report.comparison import Difference
     from stoker.client.submit.plan import Plan
-    from stoker.model.run.forecast import Forecast
     from stoker.model.run.money import Costs
-    from stoker.model.run.pruning import Sizes, Spared
+    from stoker.model.run.receipt import Forecast
+    from stoker.model.run.run import Sizes, Spared
 
 NEWEST = "last"
 _PAGE = 200
@@ -68,14 +64,14 @@ class Client:
     @property
     def clusters(self) -> Clusters:
         """Named pools of nodes."""
-        from stoker.client.api.clusters import Clusters  # not needed to submit to this computer
+        from stoker.client.api.resources import Clusters  # not needed to submit to this computer
 
         return Clusters(self.connection)
 
     @property
     def limits(self) -> Limits:
         """What people may spend in a day or a month, for administrators."""
-        from stoker.client.api.money import Limits  # not needed to submit or follow
+        from stoker.client.api.resources import Limits  # not needed to submit or follow
 
         return Limits(self.connection)
 
@@ -88,13 +84,13 @@ class Client:
     def forecast(self, job: Job, currency: str = "USD", *, hours: float | None = None, both: bool = False) -> Forecast:
         """The expected time and cost of the job for each offer that fits it, and the cheapest one. `hours` is the
         amount of work, instead of an estimate from earlier runs; `both`: spot and on demand if the job allows it."""
-        from stoker.client.api.money import forecast  # not needed to submit
+        from stoker.client.api.resources import forecast  # not needed to submit
 
         return forecast(self.connection, job, currency, hours, both=both)
 
     def costs(self, by: str = "experiment", since: datetime | timedelta | None = None, experiment: str = "") -> Costs:
         """What runs have cost, summed by `experiment`, `person`, `day`, `cluster` or `run`. `since`: or a duration."""
-        from stoker.client.api.money import costs  # not needed to submit or follow
+        from stoker.client.api.resources import costs  # not needed to submit or follow
 
         return costs(self.connection, by, since, experiment)
 
@@ -105,19 +101,16 @@ class Client:
         *,
         name: str = "",
         progress: Progress | None = None,
-        twin: bool = False,
         terminal: Terminal | None = None,
         say: Callable[[str], None] = lambda _: None,
         notice: Notice | None = None,
         agree: Agree | None = None,
     ) -> RunHandle:
-        """Submits a run. `name` overrides `<job name>-<n>`. With `twin` it runs on the twin of its cloud, which is
-        started if necessary; `say` receives progress messages. `terminal` is a terminal for the script, on this
+        """Submits a run. `name` overrides `<job name>-<n>`. If the job is on a twin, the twin is started if
+        necessary; `say` receives progress messages. `terminal` is a terminal for the script, on this
         computer only: the caller must attach it. `notice` receives the files that are not uploaded because they contain
         secrets; without it they are Python warnings. `agree` is called before local data is uploaded to the store for
         machines that cannot read it; without it, such a job is refused."""
-        if twin:
-            job = replace(job, on=twin_of(job.on))
         store, given = self._stage(job, say), Path(folder)
         datasets = self._put(job, given, store, agree) if job.data and agree else {}
         return self._handle(
@@ -126,12 +119,9 @@ class Client:
                 given,
                 self.settings,
                 self.connection,
-                name=name,
+                RunOptions(name, store, terminal, datasets),
                 progress=progress,
-                store=store,
-                terminal=terminal,
                 notice=notice or _warn,
-                datasets=datasets,
             )
         )
 
@@ -185,7 +175,7 @@ class Client:
     def remove(self, *names: str) -> Mapping[str, str]:
         """Removes ended runs and everything that is stored of them: all of them, or none if one cannot be removed.
         Downloaded outputs are kept. Returns the runs with files left in a store, and why: the server keeps trying."""
-        from stoker.client.api.leftovers import remove  # not needed to submit or follow
+        from stoker.client.api.resources import remove  # not needed to submit or follow
 
         return remove(self.connection, [self.run(name).name for name in names])
 
@@ -195,7 +185,7 @@ class Client:
 
     def sizes(self, *names: str) -> Sizes:
         """The size of runs in their stores and on the server's computer."""
-        from stoker.client.api.leftovers import sizes  # not needed to submit or follow
+        from stoker.client.api.resources import sizes  # not needed to submit or follow
 
         return sizes(self.connection, names)
 
@@ -204,7 +194,7 @@ class Client:
     ) -> tuple[list[Run], list[Spared]]:
         """Which runs ended longer ago than this, and which of those are kept: always the newest of each experiment,
         with `keep_best` also its best. Removes nothing: pass their names to `remove`."""
-        from stoker.client.api.leftovers import prunable  # not needed to submit or follow
+        from stoker.client.api.resources import prunable  # not needed to submit or follow
 
         return prunable(self.connection, PruneRule(older_than.total_seconds(), keep_best, experiment))
 
@@ -235,7 +225,7 @@ class Client:
 
     def _put(self, job: Job, folder: Path, store: str, agree: Agree) -> dict[str, str]:
         """The datasets, by name of the input, that local data was uploaded as."""
-        from stoker.client.data.moves import moves  # needed only for local data
+        from stoker.client.data.datasets import moves  # needed only for local data
 
         datasets = self.datasets
         found = moves(job, folder, self.connection, datasets)
@@ -277,7 +267,8 @@ def _warn(text: str) -> None:
 def run(job: Job, *, folder: Path | str = ".", name: str = "", twin: bool = False) -> RunHandle:
     """Submits a job and returns the run immediately. Relative paths of the job are relative to `folder`. With `twin` it
     runs on the twin of its cloud, for free."""
-    return Client.connect().submit(job, folder, name=name, twin=twin)
+    placed = replace(job, on=twin_of(job.on)) if twin else job
+    return Client.connect().submit(placed, folder, name=name)
 
 
 def cost(by: str = "experiment", since: datetime | timedelta | None = None, experiment: str = "") -> Costs:

@@ -16,20 +16,21 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from stoker.client.api.connection import Connection
-from stoker.client.api.tail import Tail, Waits, patiently
+from stoker.client.api.reading import Tail, Waits, patiently
 from stoker.client.settings import ClientSettings
 from stoker.errors import BudgetReached, NotFound, RunFailed
 from stoker.model import wire
-from stoker.model.node.visit import Entrance
+from stoker.model.node import Entrance
 from stoker.model.run.money import BudgetState
 from stoker.model.run.run import Event, Run, RunState
 
 if TYPE_CHECKING:
     from stoker.client.api.fetching import WantedResults
-    from stoker.client.api.metrics import Metrics
     from stoker.client.api.reach import VisitHandle
+    from stoker.client.api.reading import Metrics
     from stoker.client.progress import TransferProgress
     from stoker.model.run.receipt import Receipt
+    from stoker.model.run.stacks import RankStacks
     from stoker.model.snapshot import Entry
 
 _LONG_POLL_S = 25.0
@@ -59,7 +60,7 @@ class RunHandle:
         return f"Run({self.name}: {self.state})"
 
     def _repr_html_(self) -> str:
-        from stoker.client.report.notebook import card  # needed only in notebooks
+        from stoker.client.report.pages import card  # needed only in notebooks
 
         return card(self.facts, datetime.now(UTC))
 
@@ -149,7 +150,7 @@ class RunHandle:
 
     def metrics(self) -> Metrics:
         """All metrics of the run so far."""
-        from stoker.client.api.metrics import Metrics, Point  # not needed to submit or follow
+        from stoker.client.api.reading import Metrics, Point  # not needed to submit or follow
 
         rows: list[dict[str, Any]] = []
         page: dict[str, Any] = {"next": 0, "more": True}
@@ -198,12 +199,19 @@ class RunHandle:
         self.facts = wire.from_plain(Run, self._connection.post(f"{self._path()}/evict", asked))
         return self
 
-    def exec(self, *words: str) -> VisitHandle:
+    def exec(self, *words: str, node: int = 0) -> VisitHandle:
         """Runs a command on its node, next to the script, and returns when it has started: `frames` is its output and
-        `ended` its end."""
+        `ended` its end. `node` is the number of one in a gang."""
         from stoker.client.api.reach import VisitHandle  # not needed to submit or follow
 
-        return VisitHandle(self._connection, self.name, words)
+        return VisitHandle(self._connection, self.name, words, node=node)
+
+    def stacks(self) -> tuple[RankStacks, ...]:
+        """Where each of its ranks is now, on all nodes. A node that does not answer has one entry, which says why."""
+        from stoker.client.api.reach import taken_stacks  # not needed to submit or follow
+
+        attempt = self.facts.attempt
+        return taken_stacks(self._connection, self.name, len(attempt.members) if attempt else 1)
 
     def entrance(self) -> tuple[Entrance, str]:
         """How to open a terminal on its node, and the node's key. Raises Conflict if that is not supported."""
@@ -259,7 +267,7 @@ class RunHandle:
     def _display(self) -> AbstractContextManager[None]:
         if "IPython" not in sys.modules:
             return nullcontext()
-        from stoker.client.report.notebook import Live, inside  # only notebooks need it
+        from stoker.client.report.pages import Live, inside  # only notebooks need it
 
         return Live(self) if inside() else nullcontext()
 

@@ -6,17 +6,20 @@ import re
 import shlex
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
 from stoker.client.api.connection import Connection
-from stoker.errors import BadInput, ServerUnavailable
-from stoker.model import wire
-from stoker.model.node.orders import VisitEnd
-from stoker.model.node.visit import Entrance, Frame, FrameKind, frames
+from stoker.errors import BadInput, Malformed, ServerUnavailable
+from stoker.model import untrusted, wire
+from stoker.model.node import Entrance, Frame, FrameKind, frames
+from stoker.model.orders import VisitEnd
+from stoker.model.run.stacks import RankStacks, Standstill
 
 _FORWARD = re.compile(r"(?:(?P<bind>[\w.-]+):)?(?P<port>\d+):(?P<host>[\w.-]+):(?P<there>\d+)")
 _LOOPBACK = ("localhost", "127.0.0.1")
@@ -127,11 +130,16 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
 class VisitHandle:
     """Starts on construction, and ends at the latest when its creator disconnects."""
 
-    def __init__(self, connection: Connection, run: str, words: Sequence[str]) -> None:
+    def __init__(
+        self, connection: Connection, run: str, words: Sequence[str], *, node: int = 0, stacks: bool = False
+    ) -> None:
+        """On this node of a gang. With `stacks` no command runs: its output is a `Standstill`."""
         self._connection = connection
         self._path = f"/v1/runs/{quote(run, safe='')}/visits"
         self.ended: VisitEnd | None = None
-        headers, self._pieces = connection.stream(self._path, asking={"words": list(words)})
+        headers, self._pieces = connection.stream(
+            self._path, asking={"words": list(words), "node": node, "stacks": stacks}
+        )
         self._id = headers["stoker-visit"]
 
     def frames(self) -> Iterator[Frame]:
@@ -146,3 +154,33 @@ class VisitHandle:
     def end(self) -> None:
         """Like Ctrl-C there. May be called from another thread, and more than once."""
         self._connection.delete(f"{self._path}/{self._id}")
+
+
+# The stacks of the ranks, of all nodes at once.
+
+STACKS_S = 30.0  # for a node to answer
+
+
+def taken_stacks(connection: Connection, run: str, nodes: int) -> tuple[RankStacks, ...]:
+    """By rank. Raises Conflict where the run has no node."""
+    from concurrent.futures import ThreadPoolExecutor  # needed only here
+
+    with ThreadPoolExecutor(min(nodes, 32)) as pool:
+        found = [one for some in pool.map(lambda node: _of_node(connection, run, node), range(nodes)) for one in some]
+    return tuple(sorted(found, key=lambda one: one.rank))
+
+
+def _of_node(connection: Connection, run: str, node: int) -> tuple[RankStacks, ...]:
+    visit, said = VisitHandle(connection, run, (), node=node, stacks=True), b""
+    until = time.monotonic() + STACKS_S
+    for frame in visit.frames():
+        said += frame.data if frame.kind is FrameKind.OUT else b""
+        if time.monotonic() > until:
+            visit.end()
+            return (RankStacks(-1, note=f"node {node} did not answer within {STACKS_S:g} s"),)
+    try:
+        ranks = untrusted.load(Standstill, said, datetime.now(UTC)).ranks
+    except Malformed:
+        why = visit.ended.message if visit.ended and visit.ended.message else "its answer cannot be read"
+        return (RankStacks(-1, note=f"node {node}: {why}"),)
+    return ranks or (RankStacks(-1, note=f"node {node} has no rank at work"),)

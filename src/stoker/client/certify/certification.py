@@ -16,10 +16,12 @@ from urllib.parse import quote
 from stoker.client.api.client import Client
 from stoker.client.api.fetching import WantedResults, What
 from stoker.client.api.handle import RunHandle
-from stoker.client.certify import code, files, moments
+from stoker.client.certify import code, files
+from stoker.client.certify import evidence as moments
 from stoker.client.certify.evidence import (
     AttemptTrace,
     Evidence,
+    Moment,
     Series,
     Trace,
     changed,
@@ -29,18 +31,16 @@ from stoker.client.certify.evidence import (
     told_steps,
 )
 from stoker.client.certify.files import FileChange
-from stoker.client.certify.moments import Moment
 from stoker.client.certify.verdict import all_resumes, control_differs, differs, is_comparable, telling_evictions
-from stoker.client.script.resumeflag import resume_arguments
 from stoker.client.script.script import look
+from stoker.client.script.suggestions import resume_arguments
 from stoker.errors import Conflict, StokerError
 from stoker.model import wire
-from stoker.model.checkpoint import CheckpointSet
-from stoker.model.job.checkpointpaths import BESIDE
 from stoker.model.job.commandline import commands
 from stoker.model.job.job import Job
+from stoker.model.job.sections import BESIDE
 from stoker.model.run.run import Attempt, AttemptState, Event, RunState
-from stoker.model.snapshot import Snapshot
+from stoker.model.snapshot import CheckpointSet, Snapshot
 
 Tell = Callable[[str], None]
 
@@ -290,7 +290,7 @@ def _certified(job: Job) -> Job:
 
 
 def _exact(job: Job) -> bool | None:
-    return job.exact if job.processes == 1 and job.nodes == 1 else None
+    return job.exact if job.processes == 1 and job.most_nodes == 1 else None
 
 
 def _wait(run: RunHandle, until: float | None, enough: Callable[[], bool]) -> None:

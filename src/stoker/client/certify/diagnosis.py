@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stoker.client.certify import remedies
+from stoker.client.certify import code
 from stoker.client.certify.code import CodeLine, Trait
 from stoker.client.certify.evidence import Evidence, Trace
 from stoker.client.certify.files import FileChange, FileFault
@@ -54,11 +54,11 @@ def of_failure(evidence: Evidence, trace: Trace) -> Diagnosis:
     if restored and _CUT_OFF.search(words):
         reason = f"it probably loaded a truncated file: the newest one in `{folder}/` was still being written"
         advice = "write to a temporary file and rename it, so that no file is ever incomplete"
-        return Diagnosis(reason, advice, remedies.atomic(folder, torch), details)
+        return Diagnosis(reason, advice, code.atomic(folder, torch), details)
     if restored and _OTHER_MODEL.search(words):
         reason = "the checkpoint does not match the model that the script builds"
         advice = "build the model from the same settings before loading; save the settings with the checkpoint"
-        return Diagnosis(reason, advice, remedies.load(folder, torch), details)
+        return Diagnosis(reason, advice, code.load(folder, torch), details)
     if missing := _NO_FILE.search(words):
         reason = f"it opens `{missing[1]}`, which does not exist after an eviction"
         advice = f"only files in `{folder}/` are restored: write it there, or add its folder to `checkpoints:`"
@@ -90,13 +90,13 @@ def of_loss(evidence: Evidence, resumes: Sequence[Resume], steps: int) -> Diagno
             advice = "add this line to the job file: it applies only when a checkpoint was restored"
             return Diagnosis(reason, advice, (f"resume: {evidence.resume}",))
         advice = "load the newest checkpoint before the loop, and start after its step"
-        return Diagnosis(reason, advice, remedies.load(folder, torch))
+        return Diagnosis(reason, advice, code.load(folder, torch))
     own = [one.by_script / steps for one in resumes if one.restored]
     if sum(own) / len(own) > MUCH:
         most = max(one.by_script for one in resumes)
         reason = f"the script repeats up to {most} of {steps} steps after an eviction: it saves too rarely"
         advice = "save more often, and on an eviction notice; otherwise an epoch is repeated from its first batch"
-        return Diagnosis(reason, advice, remedies.everything(torch) or remedies.save(folder, torch))
+        return Diagnosis(reason, advice, code.everything(torch) or code.save(folder, torch))
     return None
 
 
@@ -109,7 +109,7 @@ def of_difference(
     if gaps:
         reason = f"steps are missing or extra: {gaps[0]}"
         advice = "save the number of the last completed step after that step, and continue with the next"
-        return Diagnosis(reason, advice, remedies.save(evidence.checkpoints, Trait.TORCH in traits(evidence)))
+        return Diagnosis(reason, advice, code.save(evidence.checkpoints, Trait.TORCH in traits(evidence)))
     return _of_files(evidence, files)
 
 
@@ -117,7 +117,7 @@ def _nothing_kept(evidence: Evidence, torch: bool) -> Diagnosis:
     folder = evidence.checkpoints
     evicted = [one for trace in evidence.disturbed for one in trace.attempts if one.evicted]
     longest = max((one.ran_s for one in evicted), default=0.0)
-    lines = (*remedies.save(folder, torch), *remedies.load(folder, torch))
+    lines = (*code.save(folder, torch), *code.load(folder, torch))
     if evidence.saved == () or (evidence.saved is None and longest >= LONG_ENOUGH_S):
         reason = f"nothing was ever written to `{folder}/`: the script starts over at every eviction"
         advice = f"save to `{folder}/` during training, and load from it at the start"
@@ -138,7 +138,7 @@ def _over_by_time(evidence: Evidence, torch: bool) -> Diagnosis | None:
                 f"the script probably starts over: its last attempt took {last.ran_s:.1f} s, as long as the whole run"
             )
             advice = "load the newest checkpoint before the loop; print steps as JSON for more detail"
-            return Diagnosis(reason, advice, remedies.load(evidence.checkpoints, torch))
+            return Diagnosis(reason, advice, code.load(evidence.checkpoints, torch))
     return None
 
 
@@ -161,14 +161,14 @@ def _of_metric(evidence: Evidence, one: MetricDifference) -> Diagnosis:
         reason = (
             f"{one.metric} differs only right after a resume ({step}), then agrees again: probably a running average"
         )
-        return Diagnosis(reason, "save the values that it averages in the checkpoint", remedies.memory())
+        return Diagnosis(reason, "save the values that it averages in the checkpoint", code.memory())
     when = _when(one, step)
     if _RATE.search(one.metric):
         reason = f"{when}: the learning-rate schedule is not restored"
-        return Diagnosis(reason, "save and load the scheduler", remedies.schedule_state())
+        return Diagnosis(reason, "save and load the scheduler", code.schedule_state())
     if began_anew(one):
         reason = f"{when}, and is back at its first value ({one.first:.4g}): the weights are probably not loaded"
-        return Diagnosis(reason, "load the weights, not only the step", remedies.weights(torch))
+        return Diagnosis(reason, "load the weights, not only the step", code.weights(torch))
     if _rounded(one):
         reason = f"{when}, slightly: the state is probably saved with reduced precision"
         return Diagnosis(reason, "save full precision: no rounding, and no half precision in a checkpoint")
@@ -180,17 +180,17 @@ def _of_state(evidence: Evidence, one: MetricDifference, when: str, torch: bool,
     draws = Diagnosis(
         f"{when}: the random state is probably not saved, so dropout or other random draws differ",
         "save and restore the random states",
-        remedies.random_state(torch, numpy),
+        code.random_state(torch, numpy),
     )
     order = Diagnosis(
         f"{when}: the order of the data is probably not saved, so other samples follow",
         "derive the order from the epoch, and continue after the samples already seen",
-        remedies.data_order(torch),
+        code.data_order(torch),
     )
     momentum = Diagnosis(
         f"{when}: the weights were loaded, but the optimizer's state (momentum) is probably not saved",
         "save and load the optimizer's state, too",
-        remedies.optimizer_state(torch),
+        code.optimizer_state(torch),
     )
     known = {Trait.DRAWS: draws, Trait.SHUFFLES: order, Trait.MOMENTUM: momentum}
     if _OF_DATA.search(one.metric):
@@ -220,7 +220,7 @@ def _both(when: str, torch: bool, numpy: bool) -> Diagnosis:
         f"{when}: the random state is probably not saved, on which both the order of the data and dropout or other "
         "draws depend",
         "save and restore the random states; a script that saves within an epoch also needs its order and position",
-        (*remedies.random_state(torch, numpy), "", *remedies.data_order(torch)),
+        (*code.random_state(torch, numpy), "", *code.data_order(torch)),
     )
 
 
@@ -247,15 +247,15 @@ def _pointed(evidence: Evidence, found: Diagnosis, trait: Trait, also: tuple[str
             return _despite_hook(evidence, found, (*at, *also))
         if evidence.exact is False and Trait.SAVES_FILES in traits(evidence):
             advice = "add this line to the job file; the script does not change"
-            return Diagnosis(found.reason, advice, (*remedies.hook(), *_or_in_code(evidence, found)), (*at, *also))
-    if ours := remedies.callback(traits(evidence)):
+            return Diagnosis(found.reason, advice, (*code.hook(), *_or_in_code(evidence, found)), (*at, *also))
+    if ours := code.callback(traits(evidence)):
         return Diagnosis(found.reason, "let Stoker's callback save and restore all state", ours, (*at, *also))
     return Diagnosis(found.reason, found.advice, found.lines, (*at, *also))
 
 
 def _or_in_code(evidence: Evidence, found: Diagnosis) -> tuple[str, ...]:
     """The same in the script."""
-    return ("", "# or in the script:", *(remedies.callback(traits(evidence)) or found.lines))
+    return ("", "# or in the script:", *(code.callback(traits(evidence)) or found.lines))
 
 
 def _despite_hook(evidence: Evidence, found: Diagnosis, details: tuple[str, ...]) -> Diagnosis:
@@ -268,7 +268,7 @@ def _despite_hook(evidence: Evidence, found: Diagnosis, details: tuple[str, ...]
         )
         return Diagnosis(reason, advice, found.lines, (*details, *(f"hook: {words}" for words in said)))
     reason = f"{found.reason}; `exact: true` restored the random states, so something else is missing"
-    lines = remedies.callback(traits(evidence)) or found.lines
+    lines = code.callback(traits(evidence)) or found.lines
     advice = "the hook cannot restore the script's own variables: save them"
     return Diagnosis(reason, advice, lines, (*details, *(f"hook: {words}" for words in said)))
 
@@ -304,7 +304,7 @@ def _of_files(evidence: Evidence, files: Sequence[FileChange]) -> Diagnosis:
             "and the script did not write it again"
         )
         advice = f"write it at the end, or restore `{outputs}`, too"
-        return Diagnosis(reason, advice, remedies.outputs_kept(folder, outputs))
+        return Diagnosis(reason, advice, code.outputs_kept(folder, outputs))
     named = f"`{files[0].path}` differs"
     agree = " although every metric agrees" if main_metric(evidence.undisturbed) else ""
     if files[0].fault is FileFault.NUMBERS:
@@ -313,4 +313,4 @@ def _of_files(evidence: Evidence, files: Sequence[FileChange]) -> Diagnosis:
         reason = (
             f"{named}{agree}: values collected in memory, such as a history or a best value, are probably not saved"
         )
-    return Diagnosis(reason, "save everything that is written at the end in the checkpoint", remedies.memory())
+    return Diagnosis(reason, "save everything that is written at the end in the checkpoint", code.memory())

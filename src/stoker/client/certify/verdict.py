@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stoker.client.certify import diagnosis, remedies
+from stoker.client.certify import code, diagnosis
 from stoker.client.certify.code import Trait
 from stoker.client.certify.evidence import Evidence, Trace
 from stoker.client.certify.files import FileChange, FileFault
@@ -133,7 +133,7 @@ def _unsteady(evidence: Evidence) -> Verdict | None:
         "the script is not deterministic: two undisturbed runs differ, so exact resuming cannot be checked",
         tuple(what),
         "first make two undisturbed runs agree: seed every random generator",
-        remedies.determinism(Trait.TORCH in has, Trait.NUMPY in has),
+        code.determinism(Trait.TORCH in has, Trait.NUMPY in has),
     )
 
 

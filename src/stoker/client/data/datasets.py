@@ -1,20 +1,24 @@
-"""What differs between two versions, by path."""
+"""Datasets for programs, what differs between versions, and local data that a remote run reads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stoker.client.api.connection import Connection
-from stoker.client.data import adding, getting, putting, verifying
+from stoker.client.data import content, getting, marks, putting
+from stoker.client.data.content import ContentFault
 from stoker.client.data.getting import Got
+from stoker.client.data.marks import DataUse
 from stoker.client.data.putting import Put, PutOptions
 from stoker.client.data.registry import About, DatasetRemoval, Reaching, Registry
-from stoker.client.data.verifying import ContentFault
 from stoker.client.progress import TransferProgress
 from stoker.client.settings import ClientSettings
+from stoker.errors import NotFound
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest, reference
+from stoker.model.job.job import DataInput, Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +93,14 @@ class Datasets:
         name: str,
         *,
         store: str = "",
-        description: str = "",
-        licence: str = "",
-        tags: Sequence[str] = (),
+        about: About | None = None,
         follow_links: bool = False,
         repair: bool = False,
         progress: TransferProgress | None = None,
     ) -> Put:
         """Uploads a folder or a file and creates a version of it, unless the newest is identical. Metadata that is not
         given stays unchanged; an empty store is the workspace's."""
-        about = About(description, licence, tuple(tags))
-        wish = PutOptions(Path(source), name, store, about, follow_links, repair)
+        wish = PutOptions(Path(source), name, store, about or About(), follow_links, repair)
         return putting.put(wish, self._settings, self._registry, self._reaching, progress or TransferProgress())
 
     def add(
@@ -108,14 +109,13 @@ class Datasets:
         pattern: str,
         *,
         store: str,
-        description: str = "",
-        licence: str = "",
-        tags: Sequence[str] = (),
+        about: About | None = None,
         progress: TransferProgress | None = None,
     ) -> Put:
         """Creates a version of files that are already in a store. Nothing is copied."""
-        about = About(description, licence, tuple(tags))
-        return adding.add(name, pattern, store, about, self._registry, self._reaching, progress or TransferProgress())
+        return putting.add(
+            name, pattern, store, about or About(), self._registry, self._reaching, progress or TransferProgress()
+        )
 
     def get(
         self, ref: str, folder: Path | str, *, overwrite: bool = False, progress: TransferProgress | None = None
@@ -131,7 +131,7 @@ class Datasets:
         version = self.show(ref)
         files = self.files(version)
         store = self._reaching.store(version.store, reads=getting.prefixes(version.name, files))
-        return verifying.verify(store, version.name, files, progress or TransferProgress(), quick=quick)
+        return content.verify(store, version.name, files, progress or TransferProgress(), quick=quick)
 
     def versions(self, name: str = "") -> list[DatasetVersion]:
         """By name, newest first; without a name those of all datasets."""
@@ -160,3 +160,58 @@ class Datasets:
         `force`."""
         reference(ref)
         return self._registry.remove(ref, force=force)
+
+
+ASSUMED_BYTES_PER_S = 10_000_000  # a good home connection: the first estimate, before anything is measured
+_LONGEST = 80
+
+
+@dataclass(frozen=True, slots=True)
+class DataMove:
+    """An input of the job, and the dataset it becomes. `known`: its newest version has as many files and bytes."""
+
+    use: DataUse
+    dataset: str
+    known: bool = False
+
+    @property
+    def expected_s(self) -> float:
+        return self.use.size_bytes / ASSUMED_BYTES_PER_S
+
+
+Agree = Callable[[Sequence[DataMove]], TransferProgress]  # raises if the user refuses
+
+
+def moves(job: Job, folder: Path, connection: Connection, datasets: Datasets) -> list[DataMove]:
+    """What the job reads on this computer but its machines cannot. The server knows which machines can."""
+    uses = {use.name: use for use in marks.look(job, folder) if use.local}
+    if not uses:
+        return []
+    wanted = connection.post("/v1/plan", {"job": job.plain()}).get("to_store", ())
+    return [_move(job, uses[name], datasets) for name in wanted if name in uses]
+
+
+def dataset_name(job: Job, name: str) -> str:
+    """Named after the experiment, so that no other dataset gets a version of it."""
+    return re.sub(r"[^a-z0-9._-]+", "-", f"{job.name}-{name}".lower())[:_LONGEST].strip("-._")
+
+
+def moved(job: Job, made: Mapping[str, str], uses: Sequence[DataUse]) -> Job:
+    """The job with datasets, by their reference, instead of paths. A single file stays a file: its dataset is a
+    folder."""
+    data = dict(job.data)
+    for use in uses:
+        if use.name in made:
+            given, path = data[use.name], Path(use.where)
+            file = None if path.is_dir() else path.name
+            data[use.name] = DataInput(dataset=made[use.name], file=file, at=given.at, mode=given.mode)
+    return replace(job, data=data)
+
+
+def _move(job: Job, use: DataUse, datasets: Datasets) -> DataMove:
+    name = dataset_name(job, use.name)
+    try:
+        newest = datasets.show(name)
+    except NotFound:
+        return DataMove(use, name)
+    return DataMove(use, name, (newest.files, newest.size_bytes) == (use.files, use.size_bytes))

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stoker.client.data.counting import CountedStore
+from stoker.client.data.content import CountedStore, Wrong, verify
 from stoker.client.data.folder import UNFINISHED, clashes
 from stoker.client.data.putting import index_file
 from stoker.client.data.registry import Reaching, Registry
-from stoker.client.data.verifying import Wrong, verify
 from stoker.client.progress import TransferProgress
 from stoker.client.settings import ClientSettings
 from stoker.client.source.statindex import StatIndex, digest, unchanged

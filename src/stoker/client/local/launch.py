@@ -12,12 +12,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from stoker import __version__
+from stoker import __version__, files
 from stoker.client.api.connection import Connection, ServerAddress
 from stoker.client.api.http import UNIX
 from stoker.client.settings import ClientSettings
 from stoker.errors import BadInput, Denied, HomeUnusable, ServerUnavailable, StokerError
-from stoker.files import lock
 from stoker.model.workspace.home import Home
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def _turn(home: Home) -> Iterator[None]:
     """Only one process at a time starts or stops a server."""
     try:
         home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with lock.held(home.start_lock, _TURN_S):
+        with files.held(home.start_lock, _TURN_S):
             yield
     except TimeoutError:
         raise ServerUnavailable("another command has tried to start the server for a minute, without success") from None
@@ -154,7 +153,7 @@ def _start(settings: ClientSettings) -> ServerAddress:
         address = find(home)
         if address and _health(address):
             return address
-        if ended and not lock.is_held(home.alive_lock):
+        if ended and not files.is_held(home.alive_lock):
             raise _could_not(home, said_before, f"it ended with exit code {child.returncode}")
         if ended:  # another one was started at the same time: it publishes its address soon
             give_up = min(give_up, time.monotonic() + _OTHER_S)
@@ -192,7 +191,7 @@ def _health(address: ServerAddress) -> dict[str, Any] | None:
 
 def _stop(home: Home) -> bool:
     address = find(home)
-    if address is None or not lock.is_held(home.alive_lock):
+    if address is None or not files.is_held(home.alive_lock):
         return False
     with suppress(StokerError):
         Connection(address).post("/v1/stop", repeat=False, timeout_s=_STOP_S)
@@ -210,7 +209,7 @@ def _stop(home: Home) -> bool:
 def _gone(home: Home) -> bool:
     """The kernel releases the server's lock when it has ended, however it ends."""
     give_up = time.monotonic() + _STOP_S
-    while lock.is_held(home.alive_lock):
+    while files.is_held(home.alive_lock):
         if time.monotonic() > give_up:
             return False
         time.sleep(_PAUSE_S)

@@ -1,5 +1,4 @@
-"""A run on the twin instead of the cloud: the client starts the twin first, and uses the twin's own store for the
-run."""
+"""The set-up code of a provider, found by entry point, and runs on the twin instead of the cloud."""
 
 from __future__ import annotations
 
@@ -11,13 +10,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from stoker.client.api.connection import Connection
-from stoker.client.api.stores import Stores
-from stoker.client.local import twin, twinorders
-from stoker.client.local.twinorders import Told
+from stoker.client.api.resources import Stores
+from stoker.client.local import twin
+from stoker.client.local.twin import Told
 from stoker.client.settings import ClientSettings
-from stoker.errors import AzuriteMissing, BadInput, StokerError, TwinFailed
+from stoker.errors import AzuriteMissing, BadInput, NotFound, StokerError, TwinFailed
+from stoker.files import write_whole
+from stoker.model.workspace.groundwork import Groundwork
+from stoker.model.workspace.handover import AccountForm, Handover, read_handover
 from stoker.model.workspace.home import Home
 from stoker.model.workspace.store import is_twin, original
 
@@ -32,7 +35,7 @@ def begin(on: str, settings: ClientSettings) -> None:
 
     def start() -> None:
         with suppress(StokerError, OSError):
-            twinorders.blob(twin.up(settings, twin.TwinOptions(blob=True))[0])
+            twin.blob(twin.up(settings, twin.TwinOptions(blob=True))[0])
 
     if not _is_ready(settings):
         threading.Thread(target=start, name="twin", daemon=True).start()
@@ -65,10 +68,10 @@ def blob(told: Told, settings: ClientSettings, say: Say) -> dict[str, str]:
     if place := told.get("blob"):
         return dict(place)
     try:
-        return twinorders.blob(told)
+        return twin.blob(told)
     except AzuriteMissing:
         install(settings.home, say)
-        return twinorders.blob(told)
+        return twin.blob(told)
 
 
 def _is_ready(settings: ClientSettings) -> bool:
@@ -140,3 +143,56 @@ def _size_bytes(folder: Path) -> int:
         with suppress(OSError):  # npm moves files meanwhile
             total += one.lstat().st_size
     return total
+
+
+_GROUP = "stoker.groundworks"
+
+
+def names() -> list[str]:
+    """Providers that an administrator can set up."""
+    return sorted(entry.name for entry in entry_points(group=_GROUP))
+
+
+def find(name: str) -> Groundwork:
+    for entry in entry_points(group=_GROUP, name=name):
+        made: Groundwork = entry.load()()
+        return made
+    raise NotFound(f"provider `{name}` requires no set-up", hint=f"supported: {', '.join(names())}")
+
+
+def forms() -> dict[str, AccountForm]:
+    """The fields of an account in a hand-over file, by provider."""
+    return {name: find(name).form for name in names()}
+
+
+def rehearse(settings: ClientSettings, say: Callable[[str], None]) -> dict[str, Any]:
+    """The twin's address and login: it is up, and so is its Blob service."""
+    from stoker.client.local import twin  # needed only for a rehearsal
+
+    told, _ = twin.up(settings, twin.TwinOptions(blob=True))
+    blob(told, settings, say)
+    return told
+
+
+def check_writable(path: Path, workspace: str) -> None:
+    """Before anything is created: a file that is not a hand-over of this workspace is not overwritten."""
+    if not path.parent.is_dir():
+        raise BadInput(f"folder {path.parent} not found", hint=f"mkdir -p {path.parent}")
+    if not path.exists():
+        return
+    try:
+        known = read_handover(path.read_text(encoding="utf-8"), str(path), forms()).name
+    except (BadInput, OSError, ValueError):
+        known = ""
+    if known != workspace:
+        what = f"it belongs to workspace {known}" if known else "it is not a hand-over file"
+        raise BadInput(f"{path} exists, and {what}", hint="choose another file with --out")
+
+
+def write(handover: Handover, path: Path) -> bool:
+    """Written atomically. False: it existed, with the same content."""
+    text = handover.to_text()
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return False
+    write_whole(path, text)
+    return True

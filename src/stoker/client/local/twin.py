@@ -1,4 +1,4 @@
-"""Starts, finds and stops the twin: the simulated cloud of this computer."""
+"""Starts, finds, controls and stops the twin: the simulated cloud of this computer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,75 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker.client.local import twinorders
+from stoker import files
 from stoker.client.settings import ClientSettings
-from stoker.errors import Conflict, TwinFailed
-from stoker.files import lock
+from stoker.errors import AzuriteMissing, Conflict, TwinFailed
 from stoker.model.run.run import Run
 from stoker.model.workspace.store import is_twin
 
 if TYPE_CHECKING:
     import subprocess
+
+Told = dict[str, Any]  # the twin's description in `twin.json`
+
+_BLOB_S = 90.0
+
+
+def blob(told: Told) -> dict[str, str]:
+    """Starts the twin's Blob service, and returns its address. Raises AzuriteMissing if it cannot start."""
+    return ask(told, "blob", {}, timeout_s=_BLOB_S)
+
+
+def evict_node(told: Told, node: str, notice_s: float, *, withdrawn: bool = False) -> None:
+    """Evicts the machine of a node, as the cloud does: its metadata service delivers the notice."""
+    machines = [one["vm"] for one in ask(told, "status")["machines"] if node in one["tags"].values()]
+    if not machines:
+        raise Conflict(f"the twin has no machine for node {node}", hint="stoker twin status")
+    ask(told, "evict", {"vm": machines[0], "notice_s": notice_s, "withdrawn": withdrawn})
+
+
+def person(told: Told, name: str) -> dict[str, str]:
+    """A user who can log in: their object id, which roles are assigned to, and their login. Again: the same user, with
+    another secret."""
+    import secrets  # as below
+
+    secret = secrets.token_urlsafe(24)
+    made = ask(told, "principal", {"name": name, "secret": secret})
+    login = {
+        "AZURE_TENANT_ID": str(told["tenant"]),
+        "AZURE_CLIENT_ID": str(made["client_id"]),
+        "AZURE_CLIENT_SECRET": secret,
+    }
+    return {"object_id": str(made["object_id"]), **login}
+
+
+def ask(told: Told, word: str, order: dict[str, Any] | None = None, *, timeout_s: float = 10.0) -> dict[str, Any]:
+    """A request to the twin's own API."""
+    import ssl  # 20 ms, and rarely used
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    body = None if order is None else json.dumps(order).encode()
+    context = ssl.create_default_context(cafile=told["authority"])
+    request = Request(f"{told['url']}/twin/{word}", body, {"Authorization": f"Bearer {told['token']}"})
+    try:
+        with urlopen(request, context=context, timeout=timeout_s) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+    except HTTPError as error:
+        raise _refused(error.read()) from error
+    except (URLError, OSError, ValueError) as error:
+        raise TwinFailed(f"the twin at {told['url']} does not respond: {error}", hint="stoker twin down") from error
+
+
+def _refused(answer: bytes) -> TwinFailed:
+    try:
+        said = json.loads(answer)["error"]
+    except (ValueError, LookupError, TypeError):
+        said = {}
+    kind = AzuriteMissing if said.get("code") == AzuriteMissing.code else TwinFailed
+    return kind(said.get("message") or "the twin refused the request", hint=said.get("hint", ""))
+
 
 _START_S = 30.0
 _STOP_S = 30.0
@@ -60,7 +120,7 @@ def find(settings: ClientSettings) -> dict[str, Any] | None:
         told: dict[str, Any] = json.loads((settings.home.twin / "twin.json").read_bytes())
     except (OSError, ValueError):
         return None
-    return told if lock.is_held(settings.home.twin / "twin.alive") else None
+    return told if files.is_held(settings.home.twin / "twin.alive") else None
 
 
 def up(settings: ClientSettings, wanted: TwinOptions) -> tuple[dict[str, Any], bool]:
@@ -80,7 +140,7 @@ def _turn(settings: ClientSettings) -> Iterator[None]:
     folder = settings.home.twin
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with lock.held(folder / "twin.start", _TURN_S):
+        with files.held(folder / "twin.start", _TURN_S):
             yield
     except TimeoutError:
         raise TwinFailed(f"another command has tried to start the twin for {_TURN_S:.0f} s") from None
@@ -123,7 +183,7 @@ def _end(pid: int, alive: Path) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     give_up = time.monotonic() + _STOP_S
-    while lock.is_held(alive):
+    while files.is_held(alive):
         if time.monotonic() > give_up:
             raise TwinFailed(f"the twin (pid {pid}) does not exit", hint=f"kill it with `kill -9 {pid}`")
         time.sleep(_PAUSE_S)
@@ -145,13 +205,13 @@ def evict(settings: ClientSettings, run: Run, notice_s: float, *, withdrawn: boo
         raise Conflict("the twin is not running", hint="stoker twin up")
     if attempt is None or attempt.state.over:
         raise Conflict(f"`{run.name}` has no machine to evict: it is {run.state}", hint=f"stoker show {run.name}")
-    twinorders.evict(told, attempt.key, notice_s, withdrawn=withdrawn)
+    evict_node(told, attempt.key, notice_s, withdrawn=withdrawn)
 
 
 def status(settings: ClientSettings) -> dict[str, Any] | None:
     """The twin's status, or None if it is not running."""
     told = find(settings)
-    return {**twinorders.ask(told, "status"), "url": told["url"], "pid": told["pid"]} if told else None
+    return {**ask(told, "status"), "url": told["url"], "pid": told["pid"]} if told else None
 
 
 def _spawn(settings: ClientSettings, wanted: TwinOptions, log: Path) -> subprocess.Popen[bytes]:

@@ -11,14 +11,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from stoker.client.api.client import Client
-from stoker.client.api.stores import Stores
-from stoker.client.local import groundwork, launch, twin
+from stoker.client.api.resources import Stores
+from stoker.client.local import launch, rehearsal, twin
 from stoker.client.settings import ClientSettings
 from stoker.errors import BadInput, Conflict, NotFound
-from stoker.files.whole import write_whole
+from stoker.files import write_whole
 from stoker.model.job.fields import nearest
-from stoker.model.workspace.accountform import AccountForm, AddressField
-from stoker.model.workspace.handover import MOST_BYTES, Handover, TeamStore, checked_workspace, read_handover
+from stoker.model.workspace.handover import (
+    MOST_BYTES,
+    AccountForm,
+    AddressField,
+    Handover,
+    TeamStore,
+    checked_workspace,
+    read_handover,
+)
 from stoker.model.workspace.home import Home
 from stoker.model.workspace.store import StoreFinding, works
 from stoker.stores.kinds import locate
@@ -158,7 +165,7 @@ class Workspaces:
 
     @cached_property
     def _forms(self) -> dict[str, AccountForm]:
-        return groundwork.forms()
+        return rehearsal.forms()
 
     def _known_places(self, name: str) -> list[TrustedPlace]:
         try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from stoker.client.software.packages import PYTHON
 from stoker.model.job.job import Job
-from stoker.model.job.software import is_ours
+from stoker.model.job.sections import is_ours
 from stoker.model.run.report import MetricSummary
 from stoker.model.run.run import Run
 from stoker.model.snapshot import Entry, Snapshot

@@ -1,4 +1,5 @@
-"""What happened to a run and why, in sentences, from its facts, its receipt and its timeline. Pure."""
+"""The stacks of the ranks of a hung run as lines of text. Pure. What happened to a run and why, in sentences, from its
+facts, its receipt and its timeline. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +8,35 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stoker.client.report.spelling import count, duration, share, step, usd
-from stoker.client.report.stacktext import stack_lines
-from stoker.model.job.hang import HangAction
+from stoker.model.job.sections import HangAction
 from stoker.model.run.receipt import Part, Receipt, Stay, Taken
 from stoker.model.run.report import Outcome, Phase
 from stoker.model.run.run import Attempt, AttemptState, Event, Run, RunState
+from stoker.model.run.stacks import RankStacks, StackFrame, ThreadStack, waits_in
+
+
+def stack_lines(ranks: Sequence[RankStacks]) -> Iterator[str]:
+    """Each rank with the stack of the thread that trains, innermost frame first, then its other threads and workers."""
+    shown: dict[tuple[StackFrame, ...], int] = {}
+    for one in ranks:
+        if one.frames and one.frames in shown:
+            yield f"  rank {one.rank}: the same stack as rank {shown[one.frames]}"
+            continue
+        shown[one.frames] = one.rank
+        if not one.stacks:
+            yield f"  rank {one.rank}: {one.note or 'no stack was kept'}"
+        for place, stack in enumerate(one.stacks):
+            waits = waits_in(stack.frames) if place == 0 else ""
+            where = f", waits in {waits}" if waits else ""
+            yield f"  rank {one.rank}, {stack.name}{where}:"
+            yield from _frames(stack)
+
+
+def _frames(stack: ThreadStack) -> Iterator[str]:
+    for frame in stack.frames:
+        code = f"    {frame.code}" if frame.code else ""
+        yield f"    {frame.file}:{frame.line} in {frame.function}{code}"
+
 
 Clock = Callable[[datetime], str]  # formats a time
 
@@ -27,8 +52,10 @@ _TOLD = frozenset(
         "data-repaired",
         "data-waits",
         "deadline",
+        "fewer-nodes",
         "fuse-blown",
         "gpus",
+        "grows-later",
         "hang-over",
         "held",
         "kept",
@@ -195,6 +222,8 @@ def _ended(attempt: Attempt, taken: Taken | None, clock: Clock) -> Iterator[_Lin
 def _how_taken(attempt: Attempt, taken: Taken) -> str:
     if attempt.yielded:
         return f"it was paused to make room for {attempt.yielded}, which has a higher priority"
+    if taken.how == AttemptState.MOVED and attempt.fewer:
+        return f"it saved and ended, to resume with more nodes: {attempt.moving}"
     if taken.how == AttemptState.MOVED:
         return "Stoker moved it to another node" + (f": {attempt.moving}" if attempt.moving else "")
     if taken.how == AttemptState.LOST:

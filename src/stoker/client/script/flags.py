@@ -1,4 +1,4 @@
-"""The options of a script, declared with argparse, click, absl, typer or fire."""
+"""What a script can be told: its options, its subcommands, and the configuration files that it names."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from stoker.client.script.folding import Values
-from stoker.client.script.localcode import nodes
+from stoker.client.script.localcode import name_of, nodes
 
 _SHORT = re.compile(r"-[A-Za-z]\w*")
 
@@ -153,3 +155,150 @@ def _parameters(function: ast.FunctionDef, *, dashes: bool) -> Iterator[ScriptFl
         text = str(default.value) if isinstance(default, ast.Constant) and default.value not in (None, ...) else None
         name = argument.arg.replace("_", "-") if dashes else argument.arg
         yield ScriptFlag(f"--{name}", text, argument not in defaults, boolean, into=argument.arg)
+
+
+_TRAINS = re.compile(r"(?i)(.*[_-])?(train|fit|pretrain|finetune|fine[_-]tune|learn)([_-].*)?")
+_LIKELY = ("main", "run", "start")
+_WORK = ("fit", "partial_fit", "backward", "train", "save", "dump", "savez", "save_model", "optimize", "zero_grad")
+
+
+class Subcommand(NamedTuple):
+    """`function` is what click and typer call; `parsers` are the variables of argparse's parsers of other commands."""
+
+    name: str
+    function: ast.FunctionDef | None = None
+    parsers: frozenset[str] = frozenset()
+
+    def has(self, call: ast.Call, owner: dict[ast.Call, ast.FunctionDef]) -> bool:
+        """Whether this option belongs to this command, or to all commands."""
+        if call in owner and self.function is not None:
+            return owner[call] is self.function or not _is_command(owner[call])
+        return getattr(getattr(call.func, "value", None), "id", "") not in self.parsers
+
+
+def decorated(tree: ast.Module) -> dict[ast.Call, ast.FunctionDef]:
+    """The functions that calls in decorators belong to."""
+    functions = (node for node in nodes(tree) if isinstance(node, ast.FunctionDef))
+    return {one: node for node in functions for one in node.decorator_list if isinstance(one, ast.Call)}
+
+
+def subcommand(tree: ast.Module, imports: set[str]) -> Subcommand | None:
+    """None if there is only one command, or it is unclear which of them trains."""
+    if {"click", "typer"} & imports:
+        commands = [node for node in nodes(tree) if isinstance(node, ast.FunctionDef) and _is_command(node)]
+        if len(commands) > 1 or any(_is_group(node) for node in nodes(tree)):
+            found = {_command_name(one): one for one in commands}
+            name = _chosen({name: _works(one) for name, one in found.items()})
+            return Subcommand(name, found[name]) if name else None
+        return None
+    parsers = dict(_parsers(tree))
+    name = _chosen(dict.fromkeys(parsers, False))
+    return Subcommand(name, parsers=frozenset(v for n, v in parsers.items() if v and n != name)) if name else None
+
+
+def _chosen(works: dict[str, bool]) -> str:
+    """By its name, else by what it does."""
+    named = [name for name in works if _TRAINS.fullmatch(name)]
+    exact = [name for name in named if name in ("train", "fit")]
+    likely = [name for name in works if name in _LIKELY]
+    does = [name for name, done in works.items() if done]
+    first = next((names for names in (exact, named, does if len(does) == 1 else [], likely) if names), [])
+    return first[0] if first else next(iter(works)) if len(works) == 1 else ""
+
+
+def _is_command(function: ast.FunctionDef) -> bool:
+    return any(_attribute(one) == "command" for one in function.decorator_list)
+
+
+def _is_group(node: ast.AST) -> bool:
+    """click's, or typer's `callback`, which requires even a single command to be named."""
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    return any(_attribute(one) in ("group", "callback") for one in node.decorator_list)
+
+
+def _attribute(decorator: ast.expr) -> str:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return called.attr if isinstance(called, ast.Attribute) else ""
+
+
+def _command_name(function: ast.FunctionDef) -> str:
+    for one in function.decorator_list:
+        if isinstance(one, ast.Call) and _attribute(one) == "command":
+            given = [*one.args, *(keyword.value for keyword in one.keywords if keyword.arg == "name")]
+            for word in given[:1]:
+                if isinstance(word, ast.Constant) and isinstance(word.value, str):
+                    return word.value
+    return function.name.lower().replace("_", "-")
+
+
+def _works(function: ast.FunctionDef) -> bool:
+    return any(isinstance(one, ast.Call) and name_of(one) in _WORK for one in nodes(function))
+
+
+def _parsers(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Names of argparse's subcommands, each with the variable that its parser is kept in."""
+    variables = {
+        node.value: getattr(node.targets[0], "id", "")
+        for node in nodes(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+    }
+    for node in nodes(tree):
+        if isinstance(node, ast.Call) and name_of(node) == "add_parser" and node.args:
+            word = node.args[0]
+            if isinstance(word, ast.Constant) and isinstance(word.value, str):
+                yield word.value, variables.get(node, "")
+
+
+_MOST_BYTES = 500_000
+_MOST_FILES = 5
+_LONGEST = 200  # letters of a path
+_ENDINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".json")  # JSON last: scripts write it as well
+
+
+def configuration(folder: Path, tree: ast.Module) -> object:
+    """The first that exists, also by Hydra's names; None if there is none."""
+    texts = {node.value for node in nodes(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    words = sorted(text for text in texts if len(text) < _LONGEST and re.fullmatch(r"[\w./-]+", text))
+    names = [text for ending in _ENDINGS for text in words if text.endswith(ending)]
+    for node in nodes(tree):
+        if isinstance(node, ast.keyword) and node.arg == "config_name" and isinstance(node.value, ast.Constant):
+            places = [text for text in words if (folder / text).is_dir()]
+            names += [f"{place}/{str(node.value.value).removesuffix('.yaml')}.yaml" for place in (*places, ".")]
+    for name in names[:_MOST_FILES]:
+        file = folder / name
+        if PurePosixPath(name).is_absolute() or not file.is_file() or file.stat().st_size >= _MOST_BYTES:
+            continue
+        try:
+            if (found := _read(file.read_bytes(), file.suffix)) is not None:
+                return found
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def _read(data: bytes, ending: str) -> object:
+    """Raises ValueError. The libraries are imported here because few scripts need one."""
+    if ending == ".toml":
+        import tomllib
+
+        return tomllib.loads(data.decode())
+    if ending == ".json":
+        import json
+
+        return json.loads(data)
+    if ending in (".ini", ".cfg"):
+        import configparser
+
+        parser = configparser.ConfigParser(interpolation=None)
+        try:
+            parser.read_string(data.decode())
+        except configparser.Error as error:
+            raise ValueError(str(error)) from error
+        return {name: dict(section) for name, section in parser.items()}
+    import yaml
+
+    try:
+        return yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error

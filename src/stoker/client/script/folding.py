@@ -6,6 +6,7 @@ Values known only at run time, such as the number of an epoch, become `*`, so th
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -122,6 +123,8 @@ class Values:
         """`args.save_dir`, `cfg.train.dir`, `self.path`, and `path.parent`."""
         if name == "parent":
             return _above(self.text(node.value, depth + 1), 1)
+        if name == "pardir":
+            return ".."
         if name in self.forced:
             return self.forced[name]
         dotted = ast.unparse(node).partition(".")[2] if depth < 3 else name
@@ -185,6 +188,8 @@ class Values:
         if not texts or texts[0] is None:
             return None
         shown = [UNKNOWN if text is None else text for text in texts]
+        if between == "/" and ".." in shown[1:]:  # of a file, as of a folder: `join(__file__, pardir, pardir)`
+            return posixpath.normpath("/".join(shown))
         if between == "/":
             return str(PurePosixPath(*shown)) + ("/" if shown[-1].endswith("/") or shown[-1] == "" else "")
         return between.join(shown)
@@ -279,6 +284,8 @@ def _target(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]
         yield target.id, value
     elif isinstance(target, ast.Attribute):
         yield f"self.{target.attr}", value
+    elif isinstance(target, ast.Subscript) and isinstance(key := getattr(target.slice, "value", None), str):
+        yield f"[{key}]", value
 
 
 def flatten(config: object, prefix: str = "") -> dict[str, str]:

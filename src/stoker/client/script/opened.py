@@ -15,10 +15,10 @@ from pathlib import Path, PurePosixPath
 from stoker.client.script.localcode import name_of, nodes
 from stoker.client.script.script import Script, look
 from stoker.client.source.tree import SourceTree
-from stoker.model.job.checkpointpaths import CheckpointPaths
 from stoker.model.job.commandline import NOTEBOOK, commands
 from stoker.model.job.fields import Problems
 from stoker.model.job.job import Job
+from stoker.model.job.sections import CheckpointPaths
 from stoker.model.job.values import PlaceForData
 from stoker.model.snapshot import EntryKind
 

@@ -52,6 +52,7 @@ _MODEL_SAVERS = ("save_model", "save_weights", "save_pretrained", "save_state", 
 _FILE_SAVERS = ("savetxt", "tofile", "tree_serialise_leaves", "save_replay_buffer", "save_word2vec_format")
 _PICKLES = ("pickle", "cPickle", "cloudpickle", "dill", "joblib")  # modules that write no settings or logs
 _ENDINGS = {"save": ".zip", "save_replay_buffer": ".pkl"}  # that Stable-Baselines3 adds
+_CATBOOSTS = ("CatBoost", "CatBoostClassifier", "CatBoostRegressor", "CatBoostRanker")
 _REINFORCED = {"stable_baselines3", "sb3_contrib"}
 _CALLBACKS: dict[str, tuple[str, ...]] = {  # callbacks that save repeatedly, and the argument with the path
     "ModelCheckpoint": ("filepath", "dirpath"),
@@ -164,8 +165,8 @@ def _saved(call: ast.Call, name: str, values: Values, imports: set[str]) -> Iter
             yield path and f"{path}.*", True  # which file it is depends on the database that Python was built with
     elif name == "train" and "ultralytics" in imports and {"data", "epochs"} & set(given):
         yield _folder(_path(values.text(given["project"])) if "project" in given else "runs"), True
-    elif name.startswith("CatBoost") and "save_snapshot" in given:
-        yield _folder(_path(values.text(given["train_dir"])) if "train_dir" in given else "catboost_info"), True
+    elif "save_snapshot" in given and "catboost" in imports:
+        yield _folder(_snapshots(call, values)), True
     elif name == "SaveModelCallback" and "fastai" in imports:
         yield "models/", True
     elif name == "HfArgumentParser" and "TrainingArguments" in ast.unparse(call):
@@ -190,6 +191,13 @@ def _saved(call: ast.Call, name: str, values: Values, imports: set[str]) -> Iter
             yield from ((path, False) for text in values.texts(opened.args[0]) if _is_named(path := _path(text)))
     elif name == "write_bytes" and isinstance(call.func, ast.Attribute):
         yield from ((path, False) for text in values.texts(call.func.value) if _is_named(path := _path(text)))
+
+
+def _snapshots(call: ast.Call, values: Values) -> str:
+    """Of CatBoost: `save_snapshot` is an argument of the model or of its `fit`, the folder one of the model only."""
+    models = (one for name in _CATBOOSTS for one in values.code.called(name))
+    folders = (k.value for one in (call, *models) for k in one.keywords if k.arg == "train_dir")
+    return next((path for place in folders if (path := _path(values.text(place)))), "catboost_info")
 
 
 def _root(call: ast.Call, name: str, given: dict[str | None, ast.expr]) -> ast.expr | None:

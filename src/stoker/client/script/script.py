@@ -12,12 +12,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from stoker.client.script.configuration import configuration
-from stoker.client.script.flags import ScriptFlag, declared, of_dataclasses, of_functions, texts
+from stoker.client.script.flags import (
+    ScriptFlag,
+    Subcommand,
+    configuration,
+    declared,
+    decorated,
+    of_dataclasses,
+    of_functions,
+    subcommand,
+    texts,
+)
 from stoker.client.script.folding import Values, empty_keys, flatten, gather, place_file
 from stoker.client.script.localcode import modules, nodes
 from stoker.client.script.saving import SavedPaths, climbs, saving
-from stoker.client.script.subcommands import Subcommand, decorated, subcommand
 from stoker.model.job.commandline import NOTEBOOK
 
 _MOST_BYTES = 500_000
@@ -39,6 +47,7 @@ _WRITERS = {"save", "savez", "dump", "save_pretrained", "save_model", "save_weig
 _WRITERS |= {"mkdir", "to_csv", "savefig", "SummaryWriter", "CSVLogger", "TensorBoard", "write_text", "write_bytes"}
 _KEYWORDS = {"output_dir", "default_root_dir", "save_dir", "dirpath", "log_dir", "logging_dir", "checkpoint_dir"}
 _FOLDER_NAME = re.compile(r"(?i)(.*_)?(out|output|outputs|save|result|results|model|models|checkpoint|ckpt|log)s?_dir")
+_EXPERIMENTS = re.compile(r"(?i)(exp|experiments?|results?|outputs?|save|work)_(root|path|dir|folder)")
 _SECRET = re.compile(r"[A-Z][A-Z0-9_]*(TOKEN|API_KEY|SECRET|PASSWORD)")
 _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE")
 _TRAINS = ("backward", "fit", "partial_fit", "train_on_batch", "value_and_grad", "boost", "optimize", "zero_grad")
@@ -208,6 +217,8 @@ def _note(script: Script, node: ast.AST) -> None:
             name
         ):
             _note_written(script, path, is_folder=True)
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as value) if _EXPERIMENTS.fullmatch(name):
+            _note_written(script, script.values.text(value) or "", is_folder=True)
         case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=str(name)), ctx=context):
             _note_variable(script, name)
             if name in _RANKS:

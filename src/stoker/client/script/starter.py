@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 from stoker.client.script.flags import ScriptFlag
 from stoker.client.script.opened import opens_beside
-from stoker.client.script.resumeflag import resume_arguments
 from stoker.client.script.script import Script, look
-from stoker.client.script.suggestions import SuggestedPlaces, advice, candidates, places
+from stoker.client.script.suggestions import SuggestedPlaces, advice, candidates, places, resume_arguments, shown
 from stoker.errors import BadInput
-from stoker.model.job.commandline import NOTEBOOK, commands
+from stoker.model.job.commandline import NOTEBOOK, ShellCommand, commands
 
 _OUTPUT_FLAG = re.compile(
     r"(output|outputs|out|save|result|results|model|artifacts?|work|working|exp|experiments?|run)s?[_-]?"
@@ -57,6 +56,8 @@ def propose(folder: Path, named: Path | None = None) -> Proposal:
         start = _wrapper_of(folder, script)
     if named is not None and named.suffix in (".sh", ".bash"):
         start = named.as_posix()
+    if script is None and start is None and (line := shown(folder, None)):
+        return _of_module(folder, *line)
     if script is None and start is None:
         lines = [_HEAD, _name(folder), _row("run: python train.py", _NO_SCRIPT), "", *_rest(Script("")), ""]
         return Proposal("\n".join(lines))
@@ -69,6 +70,16 @@ def propose(folder: Path, named: Path | None = None) -> Proposal:
     others = [one for one in found.others if folder / one not in script.modules] if found else []
     told = advice(script, draft.given, saves=draft.places.saves, resume=draft.resume)
     return Proposal("\n".join(_lines(folder, script, draft)), start or script.path, tuple(others), tuple(told))
+
+
+def _of_module(folder: Path, line: str, command: ShellCommand) -> Proposal:
+    """For a command of a README that starts an installed program: its files are where the command says."""
+    told = [two.rstrip("/") for one, two in pairwise(command.words) if _OUTPUT_FLAG.fullmatch(one.lstrip("-"))]
+    outputs = next((one for one in told if re.fullmatch(r"\w[\w./-]*", one)), "outputs")
+    kept = _kept(SuggestedPlaces(outputs, (outputs,), resumes=False, saves=bool(told)))
+    rows = [_HEAD, _name(folder), f"run: {_scalar(line)}", *kept, *_environment(folder), *_rest(Script("")), ""]
+    what = f"`{command.module}`, which is not in this folder: how it resumes is not known"
+    return Proposal("\n".join(rows), command.module, advice=(f"the command is from the README. It starts {what}",))
 
 
 def bring(text: str, entries: Mapping[str, str]) -> str:
@@ -98,7 +109,7 @@ class _Draft(NamedTuple):
 
 def _draft(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -> _Draft:
     data = {} if wrapped else _data(script, folder)
-    command = wrapped or _brought_inside(_command(script, data), script)
+    command = wrapped or _completed(folder, script, _brought_inside(_command(script, data), script))
     given = _told_by(script, words) if wrapped else _given(script, command)
     resume = "" if wrapped else resume_arguments(script, resumes=places(script, given, command).resumes)
     about = "" if wrapped else "\n".join(_about_flags(script, f"{command} {resume}"))
@@ -225,6 +236,22 @@ def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
             words += [flag.name, "${checkpoints}"]
         words += [word for key, (used, _) in data.items() if used == flag.name for word in (used, f"${{data.{key}}}")]
     return " ".join(words)
+
+
+def _completed(folder: Path, script: Script, command: str) -> str:
+    """With what the script requires and a README gives it."""
+    known = set(command.split())
+    missing = {flag.name for flag in script.flags if flag.required and not flag.positional} - known
+    line = shown(folder, script) if missing else None
+    if line is None or script.subcommand:
+        return command
+    pairs = {one.partition("=")[0]: (one, two) for one, two in pairwise((*line[1].words, ""))}
+    if not missing <= pairs.keys():
+        return command
+    words = [
+        one if "=" in one else f"{one} {shlex.quote(two)}" for one, two in (pairs[name] for name in sorted(missing))
+    ]
+    return " ".join([command, *words])
 
 
 def _in_outputs(flag: ScriptFlag, script: Script) -> str:

@@ -9,16 +9,14 @@ from pathlib import Path
 from stoker.client.settings import ClientSettings
 from stoker.client.software.choosing import PackageChoice
 from stoker.client.software.installed import Distribution, Installed
-from stoker.client.software.markers import cloud, normal
-from stoker.client.software.packages import PYTHON, packages_of
-from stoker.client.software.resolving import Resolved, resolve, uv_wheels
-from stoker.client.software.wheels import NotSent, wheel_of
+from stoker.client.software.packages import PYTHON, cloud, normal, packages_of
+from stoker.client.software.wheels import NotSent, Resolved, resolve, uv_wheels, wheel_of
 from stoker.client.source.tree import SourceTree
-from stoker.files.whole import write_whole
-from stoker.model.job import software
+from stoker.files import write_whole
+from stoker.model.job import sections
 from stoker.model.job.job import Job, Packages
-from stoker.model.job.software import Software
-from stoker.stores.unused import mark_used
+from stoker.model.job.sections import Software
+from stoker.stores.trees.clearing import mark_used
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ def files(taken: Along, place: Path) -> dict[str, Path]:
         place.mkdir(parents=True, exist_ok=True)
         write_whole(listed, data)
     mark_used(listed)
-    return {software.LIST: listed, **taken.wheels}
+    return {sections.LIST: listed, **taken.wheels}
 
 
 # Packages as lines of a list: by version if an index has them, else by a wheel that is uploaded.
@@ -122,7 +120,7 @@ class Packing:
         return [f"{name}=={version} ; {here}" for name, version in more if normal(name) not in self.lines]
 
     def _ask(self, python: str, env: Mapping[str, str]) -> Resolved:
-        wheels = {path.removeprefix(f"{software.FOLDER}/"): file.as_uri() for path, file in self.wheels.items()}
+        wheels = {path.removeprefix(f"{sections.FOLDER}/"): file.as_uri() for path, file in self.wheels.items()}
         lines = [
             f"{head} @ {wheels.get(place, place)}" if place else head
             for head, _, place in (line.partition(" @ ") for line in sorted(self.lines.values()))
@@ -155,9 +153,9 @@ class Packing:
                 self._choice.refuse(one, str(reason))
                 del self.chosen[one.name]
             return False
-        name = f"{software.WHEELS}/{wheel.name}"
+        name = f"{sections.WHEELS}/{wheel.name}"
         self.lines[one.name] = f"{one.name} @ {name}"
-        self.wheels[f"{software.FOLDER}/{name}"] = wheel
+        self.wheels[f"{sections.FOLDER}/{name}"] = wheel
         return True
 
 

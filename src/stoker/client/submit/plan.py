@@ -15,10 +15,10 @@ from stoker.client.source.screening import SecretFinding
 from stoker.client.submit.preparation import prepare
 from stoker.client.submit.sending import is_elsewhere, lacked, large
 from stoker.model import wire
-from stoker.model.job.checkpointpaths import CheckpointPaths
 from stoker.model.job.job import Job, references
-from stoker.model.node.node import Offer
-from stoker.model.node.orders import DataOrder
+from stoker.model.job.sections import CheckpointPaths
+from stoker.model.node import Offer
+from stoker.model.orders import DataOrder
 from stoker.model.snapshot import EntryKind, Git, Snapshot
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from urllib.parse import quote
 
 from stoker.client.api.connection import Connection
@@ -20,9 +19,8 @@ from stoker.client.submit.preparation import Prepared, packages_here, prepare, s
 from stoker.errors import BadInput, Corrupt, NotFound, ServerUnavailable, SnapshotRefused
 from stoker.model import wire
 from stoker.model.job.job import THIS_COMPUTER, Job
-from stoker.model.job.submission import Submission
-from stoker.model.node.orders import Terminal
-from stoker.model.run.run import Run
+from stoker.model.orders import Terminal
+from stoker.model.run.run import Run, Submission
 from stoker.model.snapshot import Entry, Snapshot
 
 Progress = Callable[[int, int], None]  # bytes sent, bytes to send
@@ -32,22 +30,29 @@ _TRIES = 3
 _LARGE_BYTES = 100_000_000  # of code: reported before the upload
 
 
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a submission says besides its job."""
+
+    name: str = ""  # of the run; empty: `<job name>-<n>`
+    store: str = ""  # of the run; empty: the workspace's
+    terminal: Terminal | None = None
+    datasets: Mapping[str, str] = field(default_factory=dict)  # they replace local data, by the names of inputs
+
+
 def submit(
     job: Job,
     folder: Path,
     settings: ClientSettings,
     connection: Connection,
+    options: RunOptions | None = None,
     *,
-    name: str = "",
     progress: Progress | None = None,
-    store: str = "",
-    terminal: Terminal | None = None,
     notice: Notice = lambda _: None,
-    datasets: Mapping[str, str] = MappingProxyType({}),
 ) -> Run:
-    """Uploads the code that the server lacks, then submits the job. `progress` is called for every chunk. `store` is
-    the name of the store for the run; empty: the workspace's. `notice` receives, once, messages about secrets that are
-    not uploaded, and about large code. `datasets` replace local data, by the names of inputs."""
+    """Uploads the code that the server lacks, then submits the job. `progress` is called for every chunk. `notice`
+    receives, once, messages about secrets that are not uploaded, and about large code."""
+    options = options or RunOptions()
     key, told, elsewhere = os.urandom(16).hex(), False, is_elsewhere(job, connection)
     for _ in range(_TRIES):
         prepared = prepare(job, folder, settings, elsewhere=elsewhere)
@@ -56,9 +61,10 @@ def submit(
             hear(line)
         told = True
         try:
-            _send(prepared.tree, connection, progress, store, hear)
-            submission = replace(prepared.submission(key, name, settings), store=store, terminal=terminal)
-            return _post(_moved(submission, datasets, prepared.data), connection)
+            _send(prepared.tree, connection, progress, options.store, hear)
+            submission = prepared.submission(key, options.name, settings)
+            submission = replace(submission, store=options.store, terminal=options.terminal)
+            return _post(_moved(submission, options.datasets, prepared.data), connection)
         except (Corrupt, SnapshotRefused, NotFound) as error:
             failed = error  # a file changed during the upload: retry
     raise failed
@@ -106,7 +112,7 @@ def submit_again(
 def _moved(submission: Submission, datasets: Mapping[str, str], uses: Sequence[DataUse]) -> Submission:
     if not datasets:
         return submission
-    from stoker.client.data.moves import moved  # needed only for local data
+    from stoker.client.data.datasets import moved  # needed only for local data
 
     paths = {name: path for name, path in submission.data.items() if name not in datasets}
     return replace(submission, job=moved(submission.job, datasets, uses), data=paths)

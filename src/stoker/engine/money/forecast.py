@@ -11,13 +11,12 @@ from datetime import datetime
 from decimal import Decimal
 from statistics import fmean
 
-from stoker.engine.drills import SUPPOSED_EVICTIONS, SUPPOSED_HOURS
+from stoker.engine.decision import SUPPOSED_EVICTIONS, SUPPOSED_HOURS
 from stoker.engine.money.fuse import dollars
 from stoker.engine.money.receipt import receipt
 from stoker.model.job.job import Job
-from stoker.model.node.node import Offer
-from stoker.model.run.forecast import Expectation, Forecast, Past
-from stoker.model.run.receipt import Part, Receipt, Stay, Taken
+from stoker.model.node import Offer
+from stoker.model.run.receipt import Expectation, Forecast, Part, Past, Receipt, Stay, Taken
 from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
 _NEWEST = 5  # runs used for the estimate: older ones had another script
@@ -69,7 +68,7 @@ def _of_spot(gone: Taken, made: Receipt) -> bool:
 def _expected(job: Job, offer: Offer, known: Past) -> Expectation:
     full = offer.on_demand_usd_per_hour
     discount = float(1 - offer.usd_per_hour / full) if offer.spot and full else None
-    price = offer.usd_per_hour * job.nodes
+    price = offer.usd_per_hour * job.most_nodes
     lasts_s = float(job.budget / price) * _HOUR if job.budget is not None and price else None
     work_s, start_s = known.work_s.get(offer.size), known.start_s or 0.0
     if work_s is None:

@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
 
 from stoker.engine.decision import Decision, StopNode, TellAgent
+from stoker.engine.lease import spare_keys
 from stoker.engine.money import meter
-from stoker.engine.nodes.keys import spare_keys
 from stoker.errors import BudgetTooSmall, Conflict
-from stoker.model.node.node import Offer
-from stoker.model.node.orders import Notice
+from stoker.model.node import Offer
+from stoker.model.orders import Notice
 from stoker.model.run.money import FINISH_S, SAVE_S, Fuse, Spell
 from stoker.model.run.report import Outcome, Report
 from stoker.model.run.run import Attempt, AttemptState, Run, RunState
@@ -49,7 +49,7 @@ def release_s(run: Run) -> float:
     """The longest that releasing its nodes may take; it is billed."""
     costing = {spell.key for spell in run.spells if spell.until is None}
     offers = [member.offer for member in run.members if member.key in costing]
-    offers += [member.spare for member in run.attempt.members] if run.attempt else []
+    offers += run.attempt.ahead if run.attempt else ()
     return max((offer.release_s for offer in offers if offer), default=0.0)
 
 
@@ -189,7 +189,7 @@ def burn(run: Run, allowance: Allowance | None, now: datetime, *, there: bool = 
 
 
 def burnt(run: Run, now: datetime) -> Decision:
-    """Its newest attempt ended because of the fuse. It goes on by itself if there is money after all, as when its
+    """Its newest attempt ended because of the fuse. It resumes by itself if there is money after all, as when its
     budget was raised meanwhile; what an administrator's limit says is asked when a node is chosen."""
     attempt, allowance = run.attempts[-1], own(run)
     ended = replace(attempt, state=AttemptState.ENDED, outcome=Outcome.BUDGET_REACHED, ended_at=attempt.ended_at or now)
@@ -291,10 +291,10 @@ def _unkept(run: Run, allowance: Allowance, now: datetime) -> Decision:
 
 
 def _without_spare(run: Run) -> Run:
-    if run.attempt is None or not any(member.spare for member in run.attempt.members):
+    if run.attempt is None or not run.attempt.ahead:
         return run
     peers = tuple(replace(member, spare=None) for member in run.attempt.peers)
-    return run.with_newest(replace(run.attempt, spare=None, peers=peers))
+    return run.with_newest(replace(run.attempt, spare=None, peers=peers, growth=()))
 
 
 def _working(run: Run) -> set[str]:

@@ -11,10 +11,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Context, Decimal
 
-from stoker.engine.nodes.keys import spare_keys
+from stoker.engine.decision import Sighting
+from stoker.engine.lease import spare_keys
 from stoker.engine.patience import WEATHER
-from stoker.engine.sighting import Sighting
-from stoker.model.node.node import NodeSight, NodeState
+from stoker.model.node import NodeSight, NodeState
 from stoker.model.run.money import Spell
 from stoker.model.run.run import Event, Run
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from stoker.engine.decision import Action, Decision, StartNode, StartSpare, TellAgent
+from stoker.engine.decision import Action, Decision, Sighting, StartNode, StartSpare, TellAgent
 from stoker.engine.gang import advance
+from stoker.engine.lease import spare_keys
 from stoker.engine.money import fuse, meter
 from stoker.engine.money.fuse import Allowance
-from stoker.engine.nodes.keys import spare_keys
 from stoker.engine.offers.market import Market, needs
-from stoker.engine.sighting import Sighting
-from stoker.model.node.node import NodeState, Offer
+from stoker.model.node import NodeState, Offer
 from stoker.model.run.run import Run
 
 
@@ -40,27 +39,29 @@ def _is_over(run: Run, seen: Sighting) -> bool:
     return said or (seen.node is not None and seen.node.state is NodeState.GONE)
 
 
-def payable(run: Run, market: Market, allowance: Allowance | None, now: datetime) -> Market | None:
-    """The offers that the run can pay from the rest of its allowance; None if there are offers, and it can pay none."""
+def payable(run: Run, market: Market, allowance: Allowance | None, now: datetime, nodes: int = 1) -> Market | None:
+    """The offers of which the run can pay `nodes` from the rest of its allowance; None if there are offers, and it can
+    pay none."""
     if allowance is None:
         return market
     if spare_keys(run):
         # What is held back pays for one node beside those that work. A gang that lost several requests the others
         # together with the rest, once these are gone.
-        if run.job.nodes == 1:
+        if run.job.most_nodes == 1:
             return market
         if _is_under_way(run):
             return {}
-    mine = {ask: offers for ask, offers in market.items() if ask[0] == run.job.on}
+    asks = [(run.job.on, need) for need in needs(run.job, run.pool)]  # other runs may need cheaper ones
+    mine = {ask: market[ask] for ask in asks if ask in market}
     paid = {
-        ask: [one for one in some if fuse.affords(run, _whole(run, one), allowance, now)] for ask, some in mine.items()
+        ask: [one for one in some if fuse.affords(run, times(one, nodes), allowance, now)] for ask, some in mine.items()
     }
     return None if any(mine.values()) and not any(paid.values()) else paid
 
 
-def _whole(run: Run, offer: Offer) -> Offer:
+def times(offer: Offer, nodes: int) -> Offer:
     """The cost of all nodes that are requested together: a gang has all of them or none."""
-    return offer if _is_under_way(run) else replace(offer, usd_per_hour=offer.usd_per_hour * run.job.nodes)
+    return offer if nodes == 1 else replace(offer, usd_per_hour=offer.usd_per_hour * nodes)
 
 
 def _is_under_way(run: Run) -> bool:
@@ -69,8 +70,8 @@ def _is_under_way(run: Run) -> bool:
 
 def held_back(decision: Decision, market: Market, allowance: Allowance, now: datetime) -> Decision:
     """No offer can be paid: the run waits, and reports what it would need, or waits until its earlier node is gone."""
-    run = decision.run
-    offers = [_whole(run, offer) for need in needs(run.job, run.pool) for offer in market.get((run.job.on, need), ())]
+    run, nodes = decision.run, decision.run.job.least_nodes
+    offers = [times(one, nodes) for need in needs(run.job, run.pool) for one in market.get((run.job.on, need), ())]
     if run.costing and any(meter.spent(run, now) + fuse.least(run, offer) <= allowance.usd for offer in offers):
         return replace(decision, run=replace(run, reason="waiting until its earlier node is gone: both may cost money"))
     waits = fuse.unaffordable(run, offers, allowance, now)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from stoker.engine.drills import SUPPOSED_EVICTIONS, rate_per_hour
+from stoker.engine.decision import SUPPOSED_EVICTIONS, rate_per_hour
 from stoker.model.run.report import Mark, Report
 from stoker.model.run.run import Attempt, Run
 

@@ -1,16 +1,31 @@
-"""Which queued runs start now, as far as there is room, and which of those under way make room."""
+"""Which queued runs start now, as far as there is room, and which of those under way make room. What each waiting run
+waits for, in words, and when it will likely start."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from itertools import takewhile
 
+from stoker.engine.clusters import held_nodes
+from stoker.engine.offers.queue import (
+    NOTHING_KNOWN,
+    RANKS,
+    UNDER_WAY,
+    Active,
+    QueueFacts,
+    active,
+    expected,
+    in_order,
+    left_s,
+    likely_s,
+    pack,
+    width,
+)
 from stoker.engine.patience import MARKET, MOST_LOST
-from stoker.engine.queue.facts import NOTHING_KNOWN, RANKS, UNDER_WAY, QueueFacts, active, in_order, width
-from stoker.engine.queue.packing import expected, pack
-from stoker.model.run.run import Attempt, AttemptState, Run, RunState
+from stoker.model.orders import Wish
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState, Turn
 
 MOST_DELAY_S, LONGEST_DELAY_S = 60.0, 300.0  # the longer one if only a person can change anything
 
@@ -36,6 +51,9 @@ def why_waiting(run: Run, runs: Collection[Run], slots: Mapping[str, int | None]
 class Placed:
     starts: tuple[Run, ...] = ()
     pauses: tuple[tuple[Run, Run], ...] = ()  # runs that make room, each with the one that they make room for
+    rooms: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by id: nodes of those that start with fewer than they prefer
 
 
 def place(
@@ -66,9 +84,13 @@ def placed(
     here = [run for run in runs if run.id not in out or run.state in UNDER_WAY]
     pauses: list[tuple[Run, Run]] = []
     admitted: set[str] = set()
+    rooms: dict[str, int] = {}
     for name, most in pools.items():
-        found = _placed([run for run in here if run.cluster == name and run.job.nodes <= most], most, now, facts)
+        there = {run.id: nodes for run in runs if run.cluster == name and (nodes := held_nodes(run))}
+        some = [run for run in here if run.cluster == name and run.job.least_nodes <= most]
+        found = _placed(some, most, now, facts, there)
         admitted |= {run.id for run in found.starts}
+        rooms |= {**found.rooms, **{run.id: most for run in found.starts if run.job.most_nodes > most}}
         pauses += found.pauses
     starts: list[Run] = []
     for name, room in slots.items():
@@ -77,22 +99,31 @@ def placed(
         found = _placed(may, room, now, facts)
         starts += found.starts
         pauses += [one for one in found.pauses if one not in pauses]
-    return Placed(tuple(starts), tuple(pauses))
+        rooms |= {run_id: min(nodes, rooms.get(run_id, nodes)) for run_id, nodes in found.rooms.items()}
+    return Placed(tuple(starts), tuple(pauses), rooms)
 
 
-def _placed(runs: list[Run], most: int | None, now: datetime, facts: QueueFacts) -> Placed:
-    """For runs that share one room."""
+def _placed(
+    runs: list[Run], most: int | None, now: datetime, facts: QueueFacts, there: Mapping[str, int] | None = None
+) -> Placed:
+    """For runs that share one room. `there` is by id how many nodes count as used, also of runs that have ended."""
     ready = [run for run in runs if run.state is RunState.QUEUED]
     if most is None:
         return Placed(tuple(queue(ready)))
     busy = [active(run, most, facts, now) for run in runs if run.state in UNDER_WAY]
-    is_full = sum(one.nodes for one in busy) >= most
+    if there is not None:
+        busy = [replace(one, nodes=max(there.get(one.id, 0), one.nodes)) for one in busy]
+        working = {one.id for one in busy}
+        busy += [Active(id, nodes, leaving=True) for id, nodes in there.items() if id not in working]
+    is_full = sum(one.nodes for one in busy) >= most and not (there and any(run.id in there for run in ready))
     if not ready or most == 0 or (is_full and not any(one.yields for one in busy)):
         return Placed()
     by_id = {run.id: run for run in runs}
-    found = pack(in_order(runs, most, facts, now), busy, most)
+    waiting = [replace(one, has=(there or {}).get(one.id, 0)) for one in in_order(runs, most, facts, now)]
+    waiting.sort(key=lambda one: not one.has)  # one that has kept nodes goes on with them before others get theirs
+    found = pack(waiting, busy, most)
     pauses = tuple((by_id[one], by_id[found.first]) for one in found.pauses)
-    return Placed(tuple(by_id[one] for one in found.starts), pauses)
+    return Placed(tuple(by_id[one] for one in found.starts), pauses, found.rooms)
 
 
 def starting(
@@ -111,6 +142,21 @@ def starting(
         busy = [active(run, most, facts, now) for run in some if run.state in UNDER_WAY]
         found |= expected(waiting, busy, most)
     return found
+
+
+def room_left(run: Run, runs: Collection[Run], slots: Mapping[str, int | None], pools: Mapping[str, int]) -> int | None:
+    """How many more nodes this run can have; None: no known limit. None at all while another one waits for them."""
+    if any(one.state is RunState.QUEUED and one.wish is Wish.GO_ON and room_of(one) == room_of(run) for one in runs):
+        return 0
+    most = [(slots.get(run.job.on), [one for one in runs if one.job.on == run.job.on])]
+    if run.cluster:
+        most.append((pools.get(run.cluster, 0), [one for one in runs if one.cluster == run.cluster]))
+    left = [
+        room - sum(width(one, room) for one in some if one.state in UNDER_WAY)
+        for room, some in most
+        if room is not None
+    ]
+    return max(min(left), 0) if left else None
 
 
 def room_of(run: Run) -> str:
@@ -133,3 +179,69 @@ def _ready(run: Run, now: datetime) -> bool:
 def _was_lost(attempt: Attempt) -> bool:
     """A market pauses by itself; a provider without one has no offer to try instead."""
     return attempt.state is AttemptState.LOST and (attempt.trouble not in MARKET.codes or attempt.offer is None)
+
+
+def turns(runs: Collection[Run], rooms: Mapping[str, int | None], now: datetime, facts: QueueFacts) -> list[Turn]:
+    """Room by room, each in starting order. `rooms` is by cluster, and by provider for runs of no cluster."""
+    by_id = {run.id: run for run in runs}
+    found: list[Turn] = []
+    ahead: dict[str, list[Run]] = {}
+    for run_id, seconds in starting(runs, rooms, now, facts).items():
+        run = by_id[run_id]
+        before = ahead.setdefault(room_of(run), [])
+        found.append(_turn(run, runs, rooms, seconds, before, facts, now))
+        before.append(run)
+    return found
+
+
+def _turn(
+    run: Run,
+    runs: Collection[Run],
+    rooms: Mapping[str, int | None],
+    seconds: float | None,
+    before: list[Run],
+    facts: QueueFacts,
+    now: datetime,
+) -> Turn:
+    most = rooms.get(room_of(run))
+    busy = [one for one in runs if room_of(one) == room_of(run) and one.state in UNDER_WAY]
+    waits = run.reason
+    if most is not None:
+        taken = sum(width(one, most) for one in busy)
+        waits = _words(width(run, most), max(most - taken, 0), most, len(before))
+        waits = f"{run.reason}; {waits}" if run.reason and run.attempts else waits
+    elif run.reason:
+        seconds = None  # its place has no queue: it waits for something else
+    unknown = _unknown(run, [*busy, *before], facts, now) if seconds is None else ""
+    starts_at = now + timedelta(seconds=seconds) if seconds is not None else None
+    return Turn(
+        run.name,
+        room_of(run),
+        run.job.most_nodes,
+        run.job.priority,
+        run.person,
+        run.submitted_at,
+        waits,
+        starts_at,
+        unknown,
+    )
+
+
+def _unknown(run: Run, ahead: list[Run], facts: QueueFacts, now: datetime) -> str:
+    if endless := [one for one in ahead if likely_s(one, facts) is None]:
+        return f"{_names(endless)}: no earlier run has succeeded, and no `time_limit` is set"
+    if late := [one for one in ahead if left_s(one, facts, now) is None]:
+        return f"{_names(late)}: running longer than earlier runs did, and no `time_limit` is set"
+    return run.reason or "it is not known when there will be room"
+
+
+def _names(runs: list[Run]) -> str:
+    return ", ".join(one.name for one in runs[:3]) + (" and others" if len(runs) > 3 else "")
+
+
+def _words(nodes: int, free: int, most: int, ahead: int) -> str:
+    needs = f"{nodes} nodes" if nodes > 1 else "a node"
+    room = f"{free} of {most} are free"
+    if not ahead:
+        return f"{needs}: {room}" if free < nodes else "it is about to start"
+    return f"{needs}: {room}, {ahead} {'run is' if ahead == 1 else 'runs are'} ahead"

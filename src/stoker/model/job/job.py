@@ -11,11 +11,17 @@ from typing import Any, Literal
 
 from stoker.errors import JobInvalid, Problem
 from stoker.model.job import fields
-from stoker.model.job.checkpointpaths import DEFAULT
 from stoker.model.job.fields import Either, ListOf, MapOf, Maybe, Plain, Record, a
-from stoker.model.job.hang import HangAction, HangOrOff, HangRule
-from stoker.model.job.pattern import MetricPatterns, PatternsOrOff
-from stoker.model.job.target import Target, TargetText
+from stoker.model.job.sections import (
+    DEFAULT,
+    HangAction,
+    HangOrOff,
+    HangRule,
+    MetricPatterns,
+    PatternsOrOff,
+    Target,
+    TargetText,
+)
 from stoker.model.job.values import (
     CheckpointPath,
     Choice,
@@ -23,6 +29,8 @@ from stoker.model.job.values import (
     FolderInTree,
     Memory,
     Money,
+    NodeCount,
+    NodeRange,
     PlaceForData,
     PythonText,
     Scalar,
@@ -231,7 +239,11 @@ class Job:
     )
     retention: Retention = a(Record(Retention), "which checkpoints are kept", default_factory=Retention)
     on: str = a(_NAME, "a provider or a cluster", default=THIS_COMPUTER)
-    nodes: int = a(Whole(1), "how many machines", default=1)
+    nodes: int | NodeRange = a(
+        NodeCount(),
+        "how many machines; a range such as `2..4` continues with fewer while not all are available",
+        default=1,
+    )
     cpus: int | None = a(Maybe(Whole(1)), "the least number of processors of each machine", default=None)
     memory: float | None = a(Maybe(Memory()), "the least memory of each machine, in GB", default=None)
     gpus: int | None = a(Maybe(Whole(1)), "the least number of GPUs of each machine", default=None)
@@ -298,9 +310,25 @@ class Job:
             raise JobInvalid(found.problems) from None
         return job
 
+    @property
+    def most_nodes(self) -> int:
+        """How many it runs on if all are available."""
+        return self.nodes.most if isinstance(self.nodes, NodeRange) else self.nodes
+
+    @property
+    def least_nodes(self) -> int:
+        """With fewer it does not run."""
+        return self.nodes.least if isinstance(self.nodes, NodeRange) else self.nodes
+
+    @property
+    def is_elastic(self) -> bool:
+        """It continues with fewer nodes while not all are available."""
+        return self.least_nodes < self.most_nodes
+
     def plain(self) -> dict[str, Plain]:
         """The job as JSON holds it; `Job.read` gives it back."""
         read: dict[str, Plain] = fields.plain(self)
+        read["nodes"] = str(self.nodes) if isinstance(self.nodes, NodeRange) else self.nodes
         read["stop_when"] = str(self.stop_when) if self.stop_when else None
         return read
 
@@ -343,8 +371,10 @@ def _unknown_in(field: str, text: str, known: list[str]) -> list[Problem]:
 def _clashes(job: Job) -> list[Problem]:
     reserved = [name for name in job.env if name.startswith("STOKER_")]
     problems = [Problem(f"env.{name}", f"`{name}`", "a name that does not start with STOKER_") for name in reserved]
-    if job.exact and (job.nodes > 1 or job.processes != 1 or job.launcher in (Launcher.TORCHRUN, Launcher.MPI)):
-        expected = "a job with one process: with several, use `stoker.checkpoint`, which saves the states of each"
+    if job.exact and (job.most_nodes > 1 or job.launcher is Launcher.MPI):
+        expected = (
+            "a job on one node, and not with mpi: otherwise use `stoker.checkpoint`, which saves each rank's states"
+        )
         problems.append(Problem("exact", "`true`", expected))
     if job.hang and job.hang.action is HangAction.RESTART and not job.retries:
         problems.append(Problem("hang.action", "`restart`", "`retries` of at least 1: each restart uses one of them"))

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
-from stoker.model.job.fields import Plain, encodable, nearest, wrong
+from stoker.model.job.fields import Plain, Problems, encodable, nearest, wrong
 
 _MOST_UP = 3  # folders
 
@@ -51,6 +51,44 @@ class Whole:
 
     def schema(self) -> dict[str, Any]:
         return {"type": "integer", "minimum": self.least}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRange:
+    """As many nodes as are available, between two numbers."""
+
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.least}..{self.most}"
+
+
+@dataclass(eq=False, repr=False)
+class NodeCount:
+    """A number of nodes, or a range such as `2..4`. A range of one number is that number."""
+
+    expected: str = "a whole number, 1 or more, or a range such as `2..4`"
+    whole: Whole = Whole(1)
+
+    def read(self, value: Plain, path: str) -> int | NodeRange:
+        if isinstance(value, NodeRange):
+            value = str(value)
+        if not isinstance(value, str) or ".." not in value:
+            return self._number(value, value, path)
+        least, most = (self._number(one.strip(), value, path) for one in value.split("..", 1))
+        if least > most:
+            raise wrong(path, value, NodeCount(f"the smaller number first: `{most}..{least}`"))
+        return NodeRange(least, most) if least < most else most
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [self.whole.schema(), {"type": "string", "pattern": r"^[1-9]\d{0,8}\.\.[1-9]\d{0,8}$"}]}
+
+    def _number(self, value: Plain, found: Plain, path: str) -> int:
+        try:
+            return self.whole.read(value, path)
+        except Problems:
+            raise wrong(path, found, self) from None
 
 
 @dataclass(eq=False, repr=False)

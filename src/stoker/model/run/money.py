@@ -83,7 +83,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class LimitState:
-    """A limit, and what is used of it in the period that goes on now."""
+    """A limit, and what is used of it in the current period."""
 
     limit: Limit
     used_usd: Decimal

@@ -1,4 +1,5 @@
-"""A receipt: where the dollars and the seconds of a run went. The parts sum to the whole, to the last digit."""
+"""Where the dollars and the seconds of a run went, in parts that sum to the whole; and what a job is expected to
+take."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import ROUND_DOWN, Decimal
 from enum import StrEnum
+
+from stoker.model.node import Offer
 
 
 class Part(StrEnum):
@@ -57,7 +60,7 @@ class Taken:
     notice_s: float | None  # None: it came without
     redone: Share
     step: float | None = None  # the last one that was done; None: the script has reported none
-    safe_step: float | None = None  # from which the run went on; None: unknown, or from nothing
+    safe_step: float | None = None  # from which the run resumed; None: unknown, or from nothing
     steps_lost: float | None = None  # None: unknown
     again: str = ""  # where the script began again below what it had reached, as it counts itself: `epoch 0`
 
@@ -108,3 +111,41 @@ def rounded(values: Iterable[Decimal], quantum: Decimal) -> list[Decimal]:
     by_loss = sorted(range(len(exact)), key=lambda at: exact[at] - down[at], reverse=True)
     lucky = set(by_loss[:missing])
     return [value + quantum if at in lucky else value for at, value in enumerate(down)]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What earlier runs of the experiment tell. None, and no entry, where they tell nothing."""
+
+    runs: int = 0  # that succeeded, and whose work was measured
+    work_s: Mapping[str, float] = field(default_factory=dict)  # by size: the work of a whole run, each piece once
+    start_s: float | None = None  # from asking for a node to the script's start
+    lost_s: float | None = None  # work done twice, for each eviction
+    evictions: int = 0
+    said_h: float | None = None  # hours of work, as somebody says, whatever earlier runs took
+    spot_s: float = 0.0  # time on spot nodes, in total
+
+    @property
+    def evictions_per_hour(self) -> float | None:
+        return self.evictions * 3600 / self.spot_s if self.spot_s else None
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One offer, and what to expect of it. None where that is not known."""
+
+    offer: Offer
+    discount: float | None = None  # of a spot offer: the part of the price on demand that it saves
+    seconds: float | None = None
+    usd: Decimal | None = None
+    evictions: float | None = None
+    lasts_s: float | None = None  # how long the budget pays for it; None: there is no budget
+    problem: str = ""  # why it will not do, in words
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    past: Past
+    offers: tuple[Expectation, ...]  # the cheapest way first; those that will not do last
+    choice: Expectation | None = None  # None: nothing meets what the job asks for
+    why: str = ""  # the reason for the choice, or for there being none

@@ -1,15 +1,15 @@
-"""What an agent says about its attempt, in the store: rewritten at every heartbeat, final once `outcome` is set."""
+"""What an agent says about its attempt, in the store, and what the nodes of a gang tell each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-from stoker.model.node.node import Offer
-from stoker.model.node.orders import Notice
+from stoker.model.node import Offer
+from stoker.model.orders import Notice
 from stoker.model.run.stacks import Standstill
 from stoker.model.untrusted import Most, Seconds, Within
 
@@ -108,7 +108,7 @@ class DataFigures:
     files: int = 0
     size_bytes: int = 0
     cached_bytes: int = 0  # of which were on the node already
-    read_bytes: int = 0  # that came from the store: so far, while it goes on
+    read_bytes: int = 0  # read from the store so far
     stage_s: float = 0.0
     wait_s: float = 0.0
     wait_share: float = 0.0  # of the time from the beginning of staging to the script's end
@@ -134,6 +134,9 @@ class Climb:
     named: bool = True  # what it counts is known by its name; else it may be anything
 
 
+MOST_EVICTIONS = 1000  # that an attempt counts: its receipt has a line for each
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """What a node's time has gone into, in seconds of its steady clock. `at`, by its other one, is when it was counted.
@@ -143,14 +146,14 @@ class Effort:
 
     at: datetime
     phases: Mapping[PhaseName, Seconds] = field(default_factory=dict)  # by `Phase`, the one under way so far
-    restored_s: float = 0.0  # of unpacking: a checkpoint was put back
+    restored_s: float = 0.0  # of unpacking: the restore of a checkpoint
     blocked_s: float = 0.0  # of running: the script waited for saves of its own, or behind its last one for its end
     waited_s: float = 0.0  # of running: it waited for its data
     unsaved_s: float = 0.0  # of running: the end of it that is in no checkpoint
     undone_s: Seconds = (
         0.0  # of running: on earlier machines of the attempt, behind the checkpoint it then resumed from
     )
-    evictions: int = 0  # of earlier machines of the attempt, while nobody was there
+    evictions: Annotated[int, Within(0, MOST_EVICTIONS)] = 0  # of the attempt's earlier machines, with nobody there
     at_rest: bool = False  # it has made its last save, and does nothing more: it waits for its end
     step: float | None = None  # the last one reported
     began_from: Kept | None = None  # None: from nothing
@@ -222,3 +225,105 @@ class Refusal:
 
     offer: Offer
     at: datetime
+
+
+def joined(reports: Sequence[Report]) -> Report:
+    """The totals of a gang's nodes. For a metric that several report, the first node's counts."""
+    first = reports[0]
+    if len(reports) == 1:
+        return first
+    metrics = {name: one for report in reversed(reports) for name, one in report.metrics.items()}
+    return replace(
+        first,
+        metrics=metrics,
+        output_files=sum(one.output_files for one in reports),
+        output_bytes=sum(one.output_bytes for one in reports),
+        checkpoint_files=first.checkpoint_files or max(one.checkpoint_files for one in reports),
+        checkpoint_bytes=first.checkpoint_bytes or max(one.checkpoint_bytes for one in reports),
+        stray=tuple(name for one in reports for name in one.stray),
+        stray_files=sum(one.stray_files for one in reports),
+        stray_bytes=sum(one.stray_bytes for one in reports),
+        log_bytes={rank: size for one in reports for rank, size in one.log_bytes.items()},
+        progress=next((one.progress for one in reports if one.progress is not None), None),
+        save_s=max(one.save_s for one in reports),
+    )
+
+
+Address = Annotated[str, Most(100)]
+Port = Annotated[int, Within(0, 65_535)]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSet:
+    """A checkpoint that a node could restore."""
+
+    attempt: int
+    number: int
+    saves: Mapping[str, int] = field(default_factory=dict)  # see `CheckpointSet`
+    steps: Annotated[tuple[int, ...], Most(100)] = ()  # that `stoker.checkpoint` has saved for all ranks of the node
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self.attempt, self.number
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A node has its environment, its data and its checkpoint, and could start its ranks."""
+
+    node: int
+    round: int  # one more each time that nodes restore another checkpoint
+    processes: int
+    addresses: Annotated[tuple[Address, ...], Most(100)] = ()  # of the first node; of a peer, those that reach it
+    port: Port = 0  # that it listens at, until others have tried to reach it
+    resumes: bool = False  # it has restored a checkpoint
+    label: float | None = None  # of that, by which it belongs to those of other nodes; None: nothing tells
+    own: Annotated[tuple[Address, ...], Most(100)] = ()  # of this node
+    free: Annotated[tuple[Port, ...], Most(1024)] = ()  # a free port for each of its ranks
+    code: Annotated[str, Most(100)] = ""  # the snapshot that it has unpacked
+    restored: SavedSet | None = None
+    sets: Annotated[tuple[SavedSet, ...], Most(100)] = ()  # that it could restore, newest first
+    written: float | None = None  # when, if the numbers in the names may be those of ranks; see `label`
+
+
+@dataclass(frozen=True, slots=True)
+class SharePoint:
+    """Where the other nodes can ask this one for contents of datasets."""
+
+    node: int
+    addresses: Annotated[tuple[Address, ...], Most(100)]
+    port: Port
+    secret: Annotated[str, Most(64)]  # 32 bytes in hexadecimal digits
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """What the first node says once it has heard of all: start, restore another checkpoint first, or why neither."""
+
+    round: int
+    port: Port = 0  # at which the ranks meet
+    address: Address = ""  # of the first node, as its own ranks name it
+    restore: bool = False  # another checkpoint first
+    label: float | None = None  # none is restored that has a later one; None: none is at all
+    trouble: Annotated[str, Most(4000)] = ""
+    hint: Annotated[str, Most(4000)] = ""
+    sets: Annotated[tuple[SavedSet, ...], Most(1024)] = ()  # by node: what it restores; empty: the label says
+    workers: Annotated[tuple[Address, ...], Most(65_536)] = ()  # `address:port` for each rank; empty: not all are known
+    secret: Annotated[str, Most(100)] = field(default="", repr=False)  # which proves that a caller is of this attempt
+
+
+@dataclass(frozen=True, slots=True)
+class PeerEnd:
+    """A node has ended, and its peers cannot continue without it."""
+
+    node: int
+    outcome: Outcome
+    message: Annotated[str, Most(4000)] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerNotice:
+    """The machine of a node was given notice; None: the notice was withdrawn."""
+
+    node: int
+    notice: Notice | None = None

@@ -1,4 +1,5 @@
-"""A run and its attempts: the facts the server keeps. Only `engine/` makes new ones."""
+"""A run and its attempts: the facts the server keeps, what a client sends to make one, its turn in the queue, and the
+rule that prunes it."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from stoker.model.job.job import Job
-from stoker.model.job.software import Software
-from stoker.model.node.node import Offer, Pool
-from stoker.model.node.orders import DataOrder, Notice, Terminal, Wish
+from stoker.model.job.job import Job, Priority
+from stoker.model.job.sections import Software
+from stoker.model.node import Offer, Pool
+from stoker.model.orders import DataOrder, Notice, Terminal, Wish
 from stoker.model.run.money import IdleSpell, Spell
 from stoker.model.run.report import DataFigures, Effort, Mark, MetricSummary, Outcome, Refusal
 from stoker.model.run.stacks import Hang
@@ -24,7 +25,7 @@ class RunState(StrEnum):
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
-    PAUSED = "paused"  # its budget is spent: it has no node, and goes on when somebody raises it
+    PAUSED = "paused"  # its budget is spent: it has no node, and resumes when somebody raises it
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -39,8 +40,8 @@ class AttemptState(StrEnum):
     RUNNING = "running"  # an agent has reported
     ENDED = "ended"  # the agent gave its final report
     LOST = "lost"  # the node went away without one
-    EVICTED = "evicted"  # the node was taken away, as nodes are
-    MOVED = "moved"  # the run went on elsewhere by its own choice
+    EVICTED = "evicted"  # the provider reclaimed the node
+    MOVED = "moved"  # Stoker moved the run to another node
 
     @property
     def over(self) -> bool:
@@ -87,11 +88,20 @@ class Attempt(Member):
     lead: AttemptState | None = None  # of the first node of a gang alone, once that is over
     hang: Hang | None = None  # the last time that none of its ranks made progress; None: that never happened
     broken_at: datetime | None = None  # when the gang had to end because one of its nodes did; None: it works
+    fewer: str = ""  # why it has fewer nodes than the job prefers, in words; empty: it has all
+    growth: tuple[Member, ...] = ()  # nodes of the attempt behind it that were asked for in addition to these
 
     @property
     def members(self) -> tuple[Member, ...]:
         """Each node of the gang: the first one, and its peers."""
         return (self, *self.peers)
+
+    @property
+    def ahead(self) -> tuple[Offer, ...]:
+        """What was asked for in advance, for the attempt behind it."""
+        return tuple(
+            one for one in (*(each.spare for each in self.members), *(each.offer for each in self.growth)) if one
+        )
 
     def with_member(self, member: Member) -> Attempt:
         """The same gang, with this in the place of the node of the same number."""
@@ -228,6 +238,19 @@ class Run:
         return self.attempts[-1] if self.attempts else None
 
     @property
+    def width(self) -> int:
+        """How many nodes it has; one that waits has none, and prefers so many."""
+        under_way = self.state in (RunState.STARTING, RunState.RUNNING)
+        return len(self.attempts[-1].members) if under_way and self.attempts else self.job.most_nodes
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """By attempt, from 0 for the run that it starts from: how many nodes it had. Empty: always the same number."""
+        if not self.job.is_elastic:
+            return ()
+        return (self.start.nodes if self.start else 0, *(len(one.members) for one in self.attempts))
+
+    @property
     def members(self) -> tuple[Member, ...]:
         """Every node that it has had, attempt by attempt."""
         return tuple(member for attempt in self.attempts for member in attempt.members)
@@ -248,3 +271,87 @@ class Event:
     at: datetime
     kind: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """`secrets` are held in memory and in a 0600 file until the run ends; they are never part of a `Run`."""
+
+    key: str  # made by the client: sending the same submission twice makes one run
+    job: Job
+    snapshot: str
+    python: str
+    person: str = ""
+    name: str = ""  # empty: `<job name>-<n>`
+    data: Mapping[str, str] = field(default_factory=dict)
+    pins: Mapping[str, str] = field(default_factory=dict)  # name to the version of a dataset, such as `ants@<hash>`
+    data_marks: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    software: Software | None = None  # what its snapshot has of the submitting Python; None: nothing
+    git: Git | None = None
+    rerun_of: str = ""
+    start_from: str = ""  # the name of an ended run whose last checkpoint it starts from; empty: it starts from nothing
+    resumes: bool = False  # it continues that run, which did not succeed, and is named after it
+    here: Mapping[str, str] = field(default_factory=dict)  # variables that mean something on this computer only
+    store: str = ""  # the name of the one to keep it in; empty: the workspace's
+    terminal: Terminal | None = None  # of whoever submits, where the script is to have it
+    land_in: str = ""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    name: str
+    on: str
+    nodes: int
+    priority: Priority
+    person: str
+    submitted_at: datetime
+    waits_for: str  # in words
+    starts_at: datetime | None = None  # when it will likely start; None: unknown
+    unknown: str = ""  # why that is unknown; empty: it is not
+
+
+@dataclass(frozen=True, slots=True)
+class PruneRule:
+    """Ended runs that ended longer ago than this go. The newest run of each experiment always stays."""
+
+    older_than_s: float
+    keep_best: bool = False  # also the best of each experiment, by the metric that its job names
+    experiment: str = ""  # only runs of this job; empty: of all
+
+
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """A run that is old enough to go, and why it stays."""
+
+    name: str
+    why: str
+
+
+# What runs take up, in bytes.
+
+
+@dataclass(frozen=True, slots=True)
+class RunSizes:
+    """Of one run. All but the last two are in its store."""
+
+    code: int = 0  # may be shared with other runs
+    checkpoints: int = 0
+    outputs: int = 0  # with what its script left elsewhere
+    logs: int = 0  # with metrics, events and everything else that agents report
+    here: int = 0  # on the server's computer: outputs that were brought back, and the folder of its node
+    trouble: str = ""  # why some of it is not known; empty: all is
+
+    @property
+    def stored(self) -> int:
+        return self.code + self.checkpoints + self.outputs + self.logs
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """`total` counts what several runs share once; `home` are other parts of Stoker's folder, by name."""
+
+    runs: Mapping[str, RunSizes]
+    total: int = 0
+    home: Mapping[str, int] = field(default_factory=dict)

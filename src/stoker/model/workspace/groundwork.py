@@ -10,10 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from stoker.model.node.node import Need
-from stoker.model.workspace.accountform import AccountForm
-from stoker.model.workspace.finding import Finding
-from stoker.model.workspace.handover import Handover
+from stoker.model.node import Need
+from stoker.model.workspace.handover import AccountForm, Handover
+from stoker.model.workspace.store import Finding
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,7 +250,7 @@ def checkpoint_content(key: str) -> str | None:
 
 
 def quarantined_set(run_id: str, attempt: int, number: int, node: int = 0) -> str:
-    """Where a set goes that could not be put back: never read again, kept to be looked at."""
+    """Quarantine for a set that could not be restored: never read again, kept for inspection."""
     return f"{checkpoints(run_id, node)}quarantine/{attempt:04d}-{number:08d}.json"
 
 

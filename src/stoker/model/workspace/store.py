@@ -1,4 +1,4 @@
-"""A named store: where it is and how it is opened, without what opens it. And what a look at one found."""
+"""A named store: where it is and how it is opened, without what opens it; and what a check found."""
 
 from __future__ import annotations
 
@@ -6,9 +6,31 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from stoker.errors import BadInput
-from stoker.model.workspace.finding import CheckResult
+
+
+class CheckResult(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"  # could not be tried, because of what failed before
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`advice` says what to do; empty where all is well."""
+
+    name: str
+    verdict: CheckResult
+    found: str
+    advice: str = ""
+
+
+def failed(findings: Iterable[Finding]) -> bool:
+    return any(one.verdict is CheckResult.FAIL for one in findings)
+
 
 FOLDER = "folder"  # the name of the store that is always there: a folder of this computer
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")

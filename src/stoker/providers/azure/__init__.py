@@ -1,32 +1,33 @@
-"""Nodes in Azure: each is a VM with its resources, in its own resource group or in the practitioner's."""
+"""Nodes in Azure: each is a VM with its resources, in its own resource group or in the practitioner's. The role that
+each node has over itself: an administrator's, one created at first use, or a built-in one. How people reach a VM in
+Azure: by ssh where its port is open, and by Azure's run-command always. Pure but for two requests to the cloud."""
 
 from __future__ import annotations
 
 import base64
 import logging
+import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 
-from stoker.errors import LoginFailed, NoCapacity, NotSetUp, ProviderFailed
-from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
-from stoker.model.node.visit import Entrance, Said
+from stoker.errors import Conflict, LoginFailed, NoCapacity, NotAllowed, NotSetUp, ProviderFailed
+from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, Offer, Said
 from stoker.providers import Setup
-from stoker.providers.azure import naming, reach
+from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import NO_ACCOUNT, Account, check_ssh, check_way_out, read_account
 from stoker.providers.azure.account.clients import Spreading
 from stoker.providers.azure.account.grounds import Ground, ground
+from stoker.providers.azure.booting import CONFIG, boot_text
 from stoker.providers.azure.cloud import AzureCloud
-from stoker.providers.azure.deployment.booting import boot_text
-from stoker.providers.azure.deployment.noderole import POWER_ROLE, role_of_nodes
-from stoker.providers.azure.deployment.scaleset import refuses_set
-from stoker.providers.azure.deployment.template import MachineChoice, NodeSite, deployment
-from stoker.providers.azure.market.catalogue import Catalogue
 from stoker.providers.azure.market.listed import listed
-from stoker.providers.azure.market.prices import account_prices
-from stoker.providers.azure.naming import NodePlace
+from stoker.providers.azure.market.prices import Catalogue, account_prices
+from stoker.providers.azure.naming import NodePlace, refuses_set
+from stoker.providers.azure.setup import site
+from stoker.providers.azure.setup.resources import ROLES_API, agrees, node_role
+from stoker.providers.azure.template import ADMIN, MachineChoice, NodeSite, deployment
 from stoker.providers.azure.watch import NodeWatch
 
 FEATURES = Features(
@@ -79,9 +80,16 @@ class AzureProvider:
             elif request.gang:
                 tags = {**self._tags(request), **self._lease_tag(request.lease_s)}
                 with self._ground.joined(request.gang, request.key, request.offer.place, tags) as place:
-                    self._start_new(request, request.offer, place)
+                    self._start_joined(request, request.offer, place)
             else:
                 self._start_new(request, request.offer, self._ground.place(request.key))
+
+    def _start_joined(self, request: NodeRequest, offer: Offer, place: NodePlace) -> None:
+        try:
+            self._start_new(request, offer, place)
+        except NoCapacity:
+            self._apart.add(place.group)
+            raise
 
     def _start_new(self, request: NodeRequest, offer: Offer, place: NodePlace) -> None:
         account = self._account
@@ -161,10 +169,10 @@ class AzureProvider:
         self._cloud.mark(self._place(key), self._lease_tag(lease_s))
 
     def entrance(self, key: str) -> Entrance:
-        return reach.entrance(self._cloud, self._account, self._reached(key))
+        return entrance(self._cloud, self._account, self._reached(key))
 
     def command(self, key: str, words: Sequence[str]) -> Said:
-        return reach.run_command(self._cloud, self._reached(key), words)
+        return run_command(self._cloud, self._reached(key), words)
 
     @cached_property
     def _account(self) -> Account:
@@ -246,3 +254,64 @@ def nobodys_key() -> str:
 
     form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return f"{Ed25519PrivateKey.generate().public_key().public_bytes(*form).decode()} nobody"
+
+
+# "Desktop Virtualization Power On Off Contributor": the smallest built-in role with which a VM can stop its own
+# billing. It may deallocate, and delete nothing: the disk stays until somebody removes it.
+POWER_ROLE = "40c5ff49-9181-41f8-ae61-143b0e78555e"
+
+
+def role_of_nodes(cloud: AzureCloud, account: Account) -> str:
+    """Its id. A login that may not define roles gets the built-in role with the fewest rights."""
+    if account.role:
+        return account.role
+    role = site.own_role(account.subscription, account.workspace, "node")
+    id, wanted = site.role_id(account.subscription, role), node_role(account.subscription, account.workspace)
+    try:
+        found = cloud.get(id, ROLES_API)
+        if found is None or not agrees(wanted, found):
+            cloud.put_by_id(id, ROLES_API, wanted)
+    except NotAllowed:
+        return POWER_ROLE
+    return role
+
+
+FOLDER = "/var/lib/stoker/node"
+_AGENT = '"$(ls -t /var/lib/stoker/agent-*.pyz | head -n 1)"'
+_ENTER = f"exec python3 -I -S {_AGENT} enter --folder {FOLDER}"
+_MARK = "stoker-exit-code:"
+
+
+def entrance(cloud: AzureCloud, account: Account, place: NodePlace) -> Entrance:
+    """Raises Conflict, with the settings to change, where no port is open or no key is set."""
+    if not account.open_ssh or not account.ssh_key:
+        lacking = (
+            "`open_ssh`" if account.ssh_key else "`open_ssh` and `ssh_key`" if not account.open_ssh else "`ssh_key`"
+        )
+        raise Conflict(
+            f"the VMs of this workspace do not accept ssh: the account does not set {lacking}",
+            hint='set "open_ssh": true, "ssh_key" to your public key and "ssh_from" to your public address in '
+            "azure.json for future runs; stoker exec needs none of them",
+        )
+    address = cloud.public_address(place)
+    if not address:
+        raise Conflict(
+            "this VM has no public address",
+            hint="set `open_ssh` before the VM starts; stoker exec works without it",
+        )
+    return Entrance(("sudo", "-n", "sh", "-c", f'{_ENTER} -- "$@"', "stoker"), address=address, user=ADMIN)
+
+
+def run_command(cloud: AzureCloud, place: NodePlace, words: Sequence[str]) -> Said:
+    """By Azure's VM agent, which works whatever the state of ours. It returns the last 4 kB when the command ends."""
+    script = [f"sh -c '{_ENTER} --config {CONFIG} -- \"$@\"' stoker {shlex.join(words)}", f'echo "{_MARK}$?"']
+    out, err = streams(cloud.run_command(place, script))
+    said, _, code = out.rpartition(_MARK)
+    return Said(int(code) if code.strip().isdigit() else 125, said.encode(), err.encode())
+
+
+def streams(message: str) -> tuple[str, str]:
+    """Azure's report of a command: `Enable succeeded: \\n[stdout]\\n…\\n[stderr]\\n…`."""
+    _, _, rest = message.partition("[stdout]\n")
+    out, _, err = rest.rpartition("\n[stderr]\n")
+    return out, err

@@ -13,16 +13,15 @@ from stoker.errors import ProviderFailed
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.account.clients import POLL_S, Clients, last_word, missing_error, speaking
-from stoker.providers.azure.deployment import scaleset
-from stoker.providers.azure.deployment.template import COMPUTE, NETWORK
 from stoker.providers.azure.naming import NodePlace
 from stoker.providers.azure.refusals import translated
+from stoker.providers.azure.template import COMPUTE, NETWORK
 
 DISKS = "2023-10-02"  # has versions of its own
 _VERSIONS = {
     "microsoft.network": NETWORK,
     "microsoft.compute": DISKS,
-    "microsoft.managedidentity": scaleset.IDENTITY_API,
+    "microsoft.managedidentity": naming.IDENTITY_API,
 }
 FORCED = "Microsoft.Compute/virtualMachines,Microsoft.Compute/virtualMachineScaleSets"  # need no clean shutdown
 
@@ -71,7 +70,7 @@ class Deployed:
     @property
     def set_refused(self) -> bool:
         """Azure refuses such a scale set here, but may create a plain VM."""
-        return self.set and scaleset.refuses_set(self.failure)
+        return self.set and naming.refuses_set(self.failure)
 
 
 class Starting:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from stoker.errors import NotSetUp, ProviderFailed
-from stoker.files.lock import is_held
-from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
+from stoker.files import is_held
+from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
 from stoker.providers.azure.account.account import Account
+from stoker.providers.azure.account.recording import SWITCH
 from stoker.providers.azure.market.listed import listed
-from stoker.providers.azure.wire.recording import SWITCH
 
 NAME = "azure-twin"  # of its entry point
 WORKSPACE = "rehearsal"  # resources of a user's own account in the same twin are not ours

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
-from stoker.model.node.node import NodeSight, NodeState
-from stoker.providers.azure.account.grounds import Ground
-from stoker.providers.azure.account.holdings import Holding
+from stoker.model.node import NodeSight, NodeState
+from stoker.providers.azure.account.grounds import Ground, Holding
 from stoker.providers.azure.cloud import AzureCloud, GroupMember, Starting
-from stoker.providers.azure.market.catalogue import Catalogue
+from stoker.providers.azure.market.prices import Catalogue
 from stoker.providers.azure.naming import NodePlace
 
 SPARE = timedelta(seconds=300)  # for a VM to save and remove itself after its lease has ended

@@ -15,16 +15,17 @@ from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from stoker.agent.pack import pack
 from stoker.errors import NoCapacity, NotSetUp, ProviderFailed, ProviderUnavailable
-from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer, Pool
+from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer, Pool
 from stoker.providers import Setup
-from stoker.providers.ssh.hosts import SshHost, hosts
+from stoker.providers.ssh.hosts import HostedNode, NodeRecords, SshHost, hosts
 from stoker.providers.ssh.link import HostAnswer, HostLink, LinkSite, uploaded
-from stoker.providers.ssh.records import HostedNode, NodeRecords
 from stoker.providers.ssh.tunnel import TunnelService, TunnelTokens
 from stoker.stores.access import Access
+from stoker.stores.kinds import kind_of, locate
 
 NODE = "stoker.providers.ssh.node"  # shipped with the agent
 LOOK_S, START_S, STOP_S = 5.0, 25.0, 50.0  # for a host to answer
@@ -34,7 +35,7 @@ _SIZES = ("cpus", "memory_gb", "gpus")
 
 
 class SshProvider:
-    # An agent that cannot reach its server works on; a host that is silent for so long is replaced.
+    # An agent that cannot reach its server keeps working; a host that is silent this long is replaced.
     features: ClassVar[Features] = Features(
         look_every_s=2.0, patience_s=120.0, lease_s=LEASE_S, idle_s=IDLE_S, carries_folders=True
     )
@@ -154,6 +155,14 @@ class SshProvider:
                 f"the nodes of host `{node.host}` cannot reach the store through its sshd: {link.untunnelled}",
                 hint="allow `AllowStreamLocalForwarding` there, or use a store that the host can reach",
             )
+        for endpoint in _endpoints(request):
+            place = urlsplit(endpoint)
+            port = place.port or (443 if place.scheme == "https" else 80)
+            if why := link.ask("reach", START_S, address=place.hostname, port=port)["why"]:
+                raise ProviderFailed(
+                    f"host `{node.host}` cannot reach the store at {endpoint}: {why}",
+                    hint="let it out to that address, or use a folder as the store: that goes through the connection",
+                )
         agent = self._packed()
         uploaded(link, agent)
         node = self._records.keep(replace(node, sent=True))
@@ -255,6 +264,13 @@ class SshProvider:
             raise ProviderFailed(f"{folder} belongs to another user", hint=f"remove it: rm -r {folder}")
         folder.chmod(0o700)
         return folder
+
+
+def _endpoints(request: NodeRequest) -> list[str]:
+    """Of the stores that its node speaks to itself, over the network."""
+    routes = Access.from_text(request.access).routes if request.access else ()
+    found = (kind_of(route.url).endpoint(locate(route.url)) for route in routes)
+    return sorted({one for one in found if one.startswith("http")})
 
 
 def _config(request: NodeRequest) -> dict[str, Any]:

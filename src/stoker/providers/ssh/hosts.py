@@ -1,11 +1,17 @@
-"""A file of hosts: one a line, `HOST [slots=N]`, as `ssh HOST` reaches them. Pure."""
+"""The hosts: a file of them, and which node is on which, kept in the server's home."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
-from dataclasses import dataclass
+import threading
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from stoker.errors import JobInvalid, Problem
+from stoker.files import write_whole
 
 # What ssh takes as a destination, and nothing that it would take for an option or a shell for a command.
 _NAME = re.compile(r"(?:ssh://)?(?:[A-Za-z0-9._-]+@)?(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:]+\]?)(?::[0-9]+)?/?")
@@ -46,3 +52,51 @@ def _host(words: list[str], number: int) -> SshHost:
 
 def _invalid(line: int, found: str, expected: str) -> JobInvalid:
     return JobInvalid([Problem("hosts", f"`{found}` in line {line}", expected)])
+
+
+@dataclass(frozen=True, slots=True)
+class HostedNode:
+    key: str
+    host: str
+    slots: int  # of the host
+    gang: str = ""
+    sent: bool = False  # the host was asked to start it: from here on it stays with this host
+    abandoned: bool = False  # it is to be stopped, and its host does not answer: it may not use the store any more
+
+
+class NodeRecords:
+    """Called from several threads; one server at a time has the home."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+
+    def all(self) -> list[HostedNode]:
+        found = []
+        for path in sorted(self._folder.glob("*.json")):
+            with contextlib.suppress(OSError, ValueError, TypeError):  # removed meanwhile
+                found.append(HostedNode(**json.loads(path.read_text(encoding="utf-8"))))
+        return found
+
+    def get(self, key: str) -> HostedNode | None:
+        try:
+            return HostedNode(**json.loads(self._path(key).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def keep(self, node: HostedNode) -> HostedNode:
+        with self._lock:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(self._path(node.key), json.dumps(asdict(node)), mode=0o600)
+        return node
+
+    def abandon(self, node: HostedNode) -> None:
+        self.keep(replace(node, abandoned=True))
+
+    def forget(self, key: str) -> None:
+        with self._lock:
+            self._path(key).unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        """Keys are made by the server; one that is not a name has no file."""
+        return self._folder / f"{os.path.basename(key)}.json"  # noqa: PTH119  # text in, text out

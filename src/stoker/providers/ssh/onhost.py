@@ -13,11 +13,13 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +27,7 @@ Words = dict[str, Any]
 READY = "stoker-host-1"  # the first line; a shell may have printed others before
 TOP = pathlib.Path.home() / ".stoker-node"
 LEAST_FREE_BYTES = 200 << 20
+REACH_S = 10  # for a store to take a connection
 END_S = 40  # to stop the processes of a node and upload what they printed
 LONGEST_FOLDER = 60  # of a socket
 UNSHIPPED = 3  # the exit code of `end` while the store is unreachable
@@ -107,6 +110,17 @@ def put(server: str, agent: str, data: str) -> Words:
     finally:
         part.unlink() if part.exists() else None
     return {}
+
+
+def reach(server: str, address: str, port: int) -> Words:  # noqa: ARG001  # as every operation
+    """Whether a store answers here. Behind a proxy, whoever uses it finds out."""
+    if urllib.request.getproxies().keys() & {"http", "https"}:
+        return {"why": ""}
+    try:
+        socket.create_connection((address, port), REACH_S).close()
+    except OSError as error:
+        return {"why": str(error)}
+    return {"why": ""}
 
 
 def start(server: str, key: str, agent: str, config: Words, slots: int) -> Words:
@@ -275,7 +289,7 @@ def _write(path: pathlib.Path, words: Words) -> None:
 
 
 OPERATIONS: dict[str, Callable[..., Words]] = {
-    one.__name__: one for one in (hello, door, opened, has, put, start, look, lease, stop)
+    one.__name__: one for one in (hello, door, opened, has, put, reach, start, look, lease, stop)
 }
 SAYING = threading.Lock()
 

@@ -13,14 +13,23 @@ from fastapi import Depends, FastAPI, Request
 from stoker import __version__
 from stoker.errors import BadInput
 from stoker.model.job.fields import shown
-from stoker.server.api import clusters, datasets, health, housekeeping, money, nodes, snapshots, stores
-from stoker.server.api.http.door import OPEN, ApiDoor
-from stoker.server.api.http.failure import SHAPE, handle_errors
-from stoker.server.api.http.shape import COMPONENTS, fails
-from stoker.server.api.runs import logs, metrics, results, runs, visits
+from stoker.server.api.answers import COMPONENTS, OPEN, SHAPE, ApiDoor, fails, handle_errors
+from stoker.server.api.contents import dataset_router as datasets
+from stoker.server.api.contents import snapshot_router as snapshots
+from stoker.server.api.housekeeping import router as housekeeping
+from stoker.server.api.housekeeping import server_router as health
+from stoker.server.api.logs import router as logs
+from stoker.server.api.money import router as money
+from stoker.server.api.nodes import cluster_router as clusters
+from stoker.server.api.nodes import router as nodes
+from stoker.server.api.results import metric_router as metrics
+from stoker.server.api.results import router as results
+from stoker.server.api.runs import router as runs
+from stoker.server.api.stores import router as stores
+from stoker.server.api.visits import router as visits
 from stoker.server.service import Service
 
-_NOUNS = (
+_ROUTERS = (
     health,
     snapshots,
     runs,
@@ -65,8 +74,8 @@ def build(service: Service) -> FastAPI:
     app.state.asked_at = time.monotonic()
     app.add_middleware(ApiDoor, token=service.token)
     handle_errors(app)
-    for noun in _NOUNS:
-        app.include_router(noun.router, prefix="/v1")
+    for router in _ROUTERS:
+        app.include_router(router, prefix="/v1")
     return app
 
 

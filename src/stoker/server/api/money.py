@@ -9,25 +9,23 @@ from decimal import Decimal, InvalidOperation
 from fastapi import APIRouter, Query, Request, Response
 
 from stoker.engine.money import fuse, meter
-from stoker.engine.money.costing import costs
 from stoker.engine.money.forecast import forecast
-from stoker.engine.money.limits import period, used
 from stoker.engine.money.receipt import receipt
+from stoker.engine.money.spending import costs, period, used
 from stoker.engine.offers.market import needs
 from stoker.errors import BadInput, NotFound, StokerError
 from stoker.model import wire
 from stoker.model.job.fields import Problems
 from stoker.model.job.job import Job
 from stoker.model.job.values import Money
-from stoker.model.node.node import NodeState
-from stoker.model.run.forecast import Forecast
+from stoker.model.node import NodeState
 from stoker.model.run.money import BudgetState, By, Costs, Limit, LimitState, Period
-from stoker.model.run.receipt import Receipt
+from stoker.model.run.receipt import Forecast, Receipt
 from stoker.model.run.run import Attempt, Run
 from stoker.server.admission import admit
-from stoker.server.api.http.reading import body
-from stoker.server.api.http.shape import OUTSIDE, answer, gives, service_of, takes
-from stoker.server.api.runs.metrics import last_step
+from stoker.server.api.answers import OUTSIDE, answer, gives, service_of, takes
+from stoker.server.api.requests import body
+from stoker.server.api.results import last_step
 from stoker.server.rounds.outside import call
 from stoker.server.service import Service
 

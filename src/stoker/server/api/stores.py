@@ -10,11 +10,11 @@ from fastapi import APIRouter, Request, Response
 
 from stoker.errors import Conflict
 from stoker.model.workspace.store import KnownStore, StoreFinding, works
-from stoker.server.api.http.reading import body
-from stoker.server.api.http.shape import OUTSIDE, answer, gives, service_of, takes
+from stoker.server.api.answers import OUTSIDE, answer, gives, service_of, takes
+from stoker.server.api.requests import body
 from stoker.server.rounds.outside import call
 from stoker.server.service import Service
-from stoker.stores.credential import Credential
+from stoker.stores.access import Credential
 from stoker.stores.kinds import check_credential, locate
 
 router = APIRouter(tags=["stores"])

@@ -33,8 +33,8 @@ from sqlalchemy import (
 
 from stoker.errors import HomeUnusable
 from stoker.model import wire
-from stoker.model.cluster import Cluster
 from stoker.model.dataset import DatasetVersion, Reference
+from stoker.model.node import Cluster
 from stoker.model.run.money import Limit, Period
 from stoker.model.workspace.store import KnownStore
 

@@ -1,24 +1,68 @@
-"""What can be downloaded of a run: its outputs, its newest checkpoint, and other files of its script."""
+"""What can be taken from a run: outputs and checkpoints to download, to deliver, or to start another run from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+import logging
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from stoker.errors import Malformed, Missing
+from stoker.engine.decision import Decision
+from stoker.engine.lifecycle import cut
+from stoker.errors import BadInput, Corrupt, Malformed, Missing, NotFound, ProviderFailed, StokerError, StoreUnavailable
 from stoker.model import untrusted
-from stoker.model.checkpoint import CheckpointSet
-from stoker.model.run.run import Run, RunState
-from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.model.job.job import Job
+from stoker.model.job.sections import CheckpointPaths
+from stoker.model.run.run import Event, Run, RunState, Start
+from stoker.model.snapshot import CheckpointSet, Entry, EntryKind, Fence, Position, Snapshot, claim, visible
+from stoker.model.wire import dump
 from stoker.model.workspace import layout
-from stoker.server.results.goodsets import good_sets
+from stoker.server.rounds.ledger import Ledger
+from stoker.server.rounds.outside import Clock
+from stoker.server.stores.stores import StoreDirectory
 from stoker.stores import Store
+from stoker.stores.transfer.files import Item, download, upload
 from stoker.stores.transfer.reader import open_in_order
 from stoker.stores.trees.landing import Landing, choose_folder
+
+
+def good_sets(store: Store, run_id: str, now: datetime, node: int = 0) -> Iterator[CheckpointSet]:
+    """Newest first. Unreadable sets, and those that differ from what was committed, do not count."""
+    for position in visible(_positions(store, run_id, node), _fences(store, run_id, node, now)):
+        with suppress(Missing, Malformed):
+            key = layout.checkpoint_set(run_id, *position, node)
+            found = untrusted.fetch(CheckpointSet, store, key, untrusted.MANIFEST_BYTES, now)
+            if found.whole and found.position == position:
+                yield found
+
+
+def _fences(store: Store, run_id: str, node: int, now: datetime) -> list[Fence]:
+    """An unreadable one still fences off earlier attempts, but hides no set."""
+    found = []
+    for stored in store.list(layout.fences(run_id, node).rstrip("/")):
+        with suppress(ValueError):
+            attempt, incarnation = layout.fence_mark(stored.key)
+            try:
+                fence = untrusted.fetch(Fence, store, stored.key, untrusted.SMALL_BYTES, now)
+                found.append(replace(fence, attempt=attempt, incarnation=incarnation))
+            except (Missing, Malformed):
+                found.append(claim(attempt, incarnation))
+    return found
+
+
+def _positions(store: Store, run_id: str, node: int) -> list[Position]:
+    found = []
+    for stored in store.list(layout.checkpoint_sets(run_id, node).rstrip("/")):
+        with suppress(ValueError):  # other keys are ignored
+            found.append(layout.checkpoint_position(stored.key))
+    return found
+
 
 _KeyOf = Callable[[str, int, int], str]
 _ContentKey = Callable[[str], str]
@@ -55,7 +99,7 @@ def checkpoint(store: Store, run: Run) -> Parcel:
     """The newest valid one of each node, by its paths in the working directory."""
     found = [
         _parcel(newest.entries, partial(layout.checkpoint_file, run.id, node=node))
-        for node in range(run.job.nodes)
+        for node in range(run.job.most_nodes)
         if (newest := next(good_sets(store, run.id, datetime.now(UTC), node), None))
     ]
     return merged(found)
@@ -160,3 +204,128 @@ def land(store: Store, run: Run, parent: Path) -> tuple[Path, Parcel]:
         landing.take(sha256, content)
     landing.finish()
     return folder, made
+
+
+BEFORE = 0  # the attempt number of a copied checkpoint: before the first
+
+Contents = Callable[[str, str], str]  # a run's id and a hash to the key of the content
+
+
+class Heritage:
+    def __init__(self, stores: StoreDirectory, clock: Clock, folder: Path) -> None:
+        """`folder` has space for files in transit."""
+        self._stores = stores
+        self._clock = clock
+        self._folder = folder
+
+    def find(self, old: Run, job: Job) -> Start:
+        """The last checkpoint of a run, for a run of this job. Raises NotFound where there is none, and BadInput where
+        the job would not find it."""
+        found = next(good_sets(self._stores.of(old), old.id, self._clock.now()), None)
+        if found is None:
+            raise NotFound(
+                f"`{old.name}` has no checkpoint", hint=f"start from the beginning: `stoker rerun {old.name}`"
+            )
+        paths = CheckpointPaths(job.checkpoints)
+        outside = next((one.path for one in found.entries if paths.root(one.path) is None), None)
+        if outside is not None:
+            raise BadInput(
+                f"the checkpoint of `{old.name}` contains `{outside}`, which is in none of the job's `checkpoints`",
+                hint=f"keep the old `checkpoints`: {', '.join(old.job.checkpoints)}",
+            )
+        return Start(old.id, old.name, old.store, len(old.attempts), old.job.most_nodes, found.step)
+
+    def bring(self, run: Run) -> None:
+        """May be repeated. A set is written after everything that it refers to. Raises NotFound where the checkpoint no
+        longer exists."""
+        start = run.start
+        if start is None:
+            return
+        source, target = self._stores.open(start.store), self._stores.of(run)
+        for node in range(start.nodes):
+            if any(True for _ in target.list(layout.checkpoint_sets(run.id, node).rstrip("/"))):
+                continue
+            found = self._copied(source, target, run, start, node)
+            if found is None and node == 0:
+                raise NotFound(f"the checkpoint of `{start.name}` no longer exists")
+
+    def _copied(self, source: Store, target: Store, run: Run, start: Start, node: int) -> CheckpointSet | None:
+        """The newest complete set."""
+        for found in good_sets(source, start.run_id, self._clock.now(), node):
+            with suppress(Missing, Corrupt):
+                self._copy(source, target, found.entries, partial(layout.checkpoint_file, node=node), run)
+                self._copy_outputs(source, target, run, node)
+                ours = replace(found, attempt=BEFORE).sealed
+                target.put(layout.checkpoint_set(run.id, *ours.position, node), dump(ours))
+                return ours
+        return None
+
+    def _copy_outputs(self, source: Store, target: Store, run: Run, node: int) -> None:
+        """Of the newest attempt that has some: each started with the outputs of the one before it."""
+        assert run.start
+        for attempt in range(run.start.attempts, -1, -1):
+            with suppress(Missing, Malformed):
+                key = layout.outputs(run.start.run_id, attempt, node)
+                found = untrusted.fetch(Snapshot, source, key, untrusted.MANIFEST_BYTES, self._clock.now())
+                self._copy(source, target, found.entries, layout.output, run)
+                target.put(layout.outputs(run.id, BEFORE, node), dump(found))
+                return
+
+    def _copy(self, source: Store, target: Store, entries: tuple[Entry, ...], contents: Contents, run: Run) -> None:
+        """Through this computer, verified in both directions."""
+        assert run.start
+        sizes = {one.sha256: one.size_bytes for one in entries if one.kind is EntryKind.FILE}
+        with tempfile.TemporaryDirectory(dir=self._folder, prefix="resume-") as folder:
+            place = str(Path(folder, "content"))
+            for sha256, size in sizes.items():  # one at a time: space for the largest is enough
+                download(source, [Item(place, contents(run.start.run_id, sha256), size, sha256)])
+                upload(target, [Item(place, contents(run.id, sha256), size, sha256)])
+                Path(place).unlink()
+
+
+log = logging.getLogger(__name__)
+
+_PAUSE_S = 2.0  # before a store that could not be used is asked again
+
+
+class Delivery:
+    def __init__(self, stores: StoreDirectory, ledger: Ledger, clock: Clock) -> None:
+        self._stores = stores
+        self._ledger = ledger
+        self._clock = clock
+
+    async def bring(self, run: Run) -> None:
+        """If the folder cannot be written to, the user is told once, and the outputs stay in the store."""
+        try:
+            store = await self._stores.reach(run.store)
+            folder, made = await asyncio.to_thread(land, store, run, Path(run.land_in))
+            await self._note(run, f"outputs landed in {folder}", landed=str(folder), made=made)
+        except StoreUnavailable as error:
+            log.warning("the outputs of %s wait for their store: %s", run.name, error.message)
+            await asyncio.sleep(_PAUSE_S)  # it is asked for again as long as they have not landed
+        except StokerError as error:
+            await self._not_landed(run, error.message)
+        except OSError as error:
+            await self._not_landed(run, f"{error.strerror}: {error.filename}")
+        except Exception as error:
+            log.warning("landing %s: %s", run.name, error, exc_info=error)
+            await self._not_landed(run, unexpected(error).message)
+
+    async def _not_landed(self, run: Run, problem: str) -> None:
+        await self._note(run, f"outputs did not get to {run.land_in}: {problem}", problem=problem)
+
+    async def _note(
+        self, run: Run, text: str, *, landed: str = "", problem: str = "", made: Parcel | None = None
+    ) -> None:
+        events = [Event(self._clock.now(), "landed" if landed else "landing-failed", text)]
+        facts: dict[str, Any] = {"landed": landed, "land_problem": problem}
+        if made and run.job.most_nodes > 1:  # each node has counted its own, although all may have the same
+            facts |= {"output_files": len(made.sizes), "output_bytes": sum(made.sizes)}
+            facts["clashes"] = tuple(cut(path) for path in made.clashes[:8])
+            if made.clashes:
+                events.append(Event(self._clock.now(), "outputs-clash", clash_words(made.clashes)))
+        await self._ledger.change(run.name, lambda seen: Decision(replace(seen, **facts), (), tuple(events)))
+
+
+def unexpected(error: Exception) -> ProviderFailed:
+    return ProviderFailed(f"{type(error).__name__}: {error}")

@@ -11,8 +11,8 @@ from stoker.engine.decision import Decision
 from stoker.errors import NotFound
 from stoker.model.job.fields import nearest
 from stoker.model.run.run import Event, Run
+from stoker.server.records.copies import FactsRecorder
 from stoker.server.records.database import Database
-from stoker.server.records.recorder import FactsRecorder
 from stoker.server.rounds.outside import call
 
 log = logging.getLogger(__name__)

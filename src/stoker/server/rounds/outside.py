@@ -24,7 +24,7 @@ TIMEOUT_S = 60.0
 
 
 async def call(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The call's result. After the time-out the caller goes on; the thread ends when the call does."""
+    """The call's result. After the time-out the caller continues; the thread ends when the call does."""
     return await _call(_THREADS, partial(function, *args, **kwargs), function)
 
 
@@ -37,14 +37,15 @@ async def _call(threads: ThreadPoolExecutor, work: Callable[[], T], function: ob
     loop = asyncio.get_running_loop()
     future = loop.run_in_executor(threads, work)
     try:
-        return await asyncio.wait_for(asyncio.shield(future), TIMEOUT_S)
+        async with asyncio.timeout(TIMEOUT_S):
+            return await asyncio.shield(future)
     except TimeoutError:
         name = getattr(function, "__qualname__", str(function))
         raise Unanswered(f"{name} has not answered for {TIMEOUT_S:.0f} s") from None
 
 
 async def call_briefly(patience_s: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-    """The call's result, or None where it takes longer: then it goes on by itself, and the log tells of a failure."""
+    """The call's result, or None if it takes longer: then it continues in the background, and a failure is logged."""
     loop = asyncio.get_running_loop()
     future = loop.run_in_executor(_THREADS, partial(function, *args, **kwargs))
     try:
@@ -61,7 +62,7 @@ def _tell_failure(future: asyncio.Future[T]) -> None:
 
 # The server's clock: the time of day when it started, going on steadily whatever is done to the computer's clock.
 
-# What goes on while a laptop is shut: machines elsewhere cost money all the while.
+# Time passes while a laptop is shut: machines elsewhere still cost money.
 _AWAKE_OR_NOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

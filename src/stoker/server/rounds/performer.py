@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any
 
 from stoker.engine import hanging
-from stoker.engine.decision import Action, Land, StartNode, StartSpare, StopNode, TellAgent
-from stoker.engine.drills import rate_per_hour
+from stoker.engine.decision import Action, Land, StartNode, StartSpare, StopNode, TellAgent, rate_per_hour
+from stoker.engine.lease import ahead
 from stoker.engine.looking import Requests
 from stoker.engine.money.fuse import is_news
-from stoker.engine.nodes.keys import spare_key
 from stoker.errors import (
     Corrupt,
     Malformed,
@@ -28,21 +27,19 @@ from stoker.errors import (
     Unanswered,
 )
 from stoker.model import untrusted, wire
-from stoker.model.node.node import NodeRequest, Offer
-from stoker.model.node.orders import Orders, Wish, Wishes
+from stoker.model.node import NodeRequest, Offer
+from stoker.model.orders import Orders, Wish, Wishes
 from stoker.model.run.money import UNLIMITED, Fuse
-from stoker.model.run.run import Attempt, AttemptState, Member, Run
+from stoker.model.run.run import Attempt, Member, Run
 from stoker.model.workspace import layout
 from stoker.providers import Provider
-from stoker.server.rounds.delivery import Delivery, unexpected
-from stoker.server.rounds.leases import Leases
+from stoker.server.results.parcels import Delivery, unexpected
+from stoker.server.rounds.books import Visits
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.outside import Clock, call, call_far
-from stoker.server.stores.accesses import Accesses
-from stoker.server.stores.keychain import Vault
-from stoker.server.stores.stores import StoreDirectory
-from stoker.server.visits.wishes import Visits
-from stoker.stores.pacing import NEAR, pacing
+from stoker.server.stores.accesses import Leases
+from stoker.server.stores.stores import StoreDirectory, Vault
+from stoker.stores import NEAR, pacing
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +56,6 @@ class Performer:
         self,
         providers: Mapping[str, Provider],
         stores: StoreDirectory,
-        accesses: Accesses,
         leases: Leases,
         ledger: Ledger,
         vault: Vault,
@@ -70,7 +66,7 @@ class Performer:
         """`bring` copies the checkpoint that a run starts from to where its nodes find it."""
         self._providers = providers
         self._stores = stores
-        self._accesses = accesses
+        self._accesses = leases.accesses
         self._leases = leases
         self._ledger = ledger
         self._vault = vault
@@ -87,7 +83,7 @@ class Performer:
         self.unasked: dict[str, StokerError] = {}  # node key to why it was not even asked for: its store fails
         self._fuses: dict[str, Fuse] = {}  # node key to what its agent was told that it may spend
         self.stuck: dict[str, StokerError] = {}  # node key to why it could not be released
-        self._tries: dict[str, int] = {}  # node key to how often that was tried in vain
+        self._tries: dict[str, int] = {}  # node key to how often that failed
         self._surprises: dict[
             str, tuple[float, str]
         ] = {}  # node key to since when starting it fails unexpectedly, and how
@@ -106,13 +102,14 @@ class Performer:
         return Requests(self.trouble, self.unasked, tuple(self.copying), wished_s, self._leases.renewed_at)
 
     async def perform(self, action: Action) -> None:
-        """Quick actions are done on return; long ones go on in the background, once at a time."""
+        """Quick actions are done on return; long ones continue in the background, once at a time."""
         match action:
             case StartNode(run, fuse):
-                await self._each(run, "start", partial(self._start, fuse))
+                await self._each(run, "start", partial(self._start, fuse), _attempt(run).members)
             case StartSpare(run, fuse):
-                spared = [member for member in _attempt(run).members if member.spare]
-                await self._each(run, "start spare", partial(self._start_spare, fuse), spared)
+                # They get their orders when their time has come.
+                later = [replace(one, asked_at=self._clock.now()) for one in ahead(run)]
+                await self._each(run, "start spare", lambda run, one: self._ask_for(run, one, fuse, None), later)
             case TellAgent(run, fuse):
                 for member in _attempt(run).members:
                     self._note_fuse(member.key, fuse)
@@ -133,10 +130,9 @@ class Performer:
             if self._accesses.is_due(run, member):
                 self._background(f"renew {member.key}", call_far(self._accesses.renew, run, member, lease_s))
 
-    async def _each(self, run: Run, verb: str, work: StoreWork, members: Sequence[Member] = ()) -> None:
+    async def _each(self, run: Run, verb: str, work: StoreWork, members: Sequence[Member]) -> None:
         """All nodes of a gang are asked for at once."""
-        some = members or _attempt(run).members
-        await asyncio.gather(*(self._with_store(run, member, verb, work) for member in some))
+        await asyncio.gather(*(self._with_store(run, member, verb, work) for member in members))
 
     async def _with_store(self, run: Run, attempt: Member, verb: str, work: StoreWork) -> None:
         """Nobody waits for a store that is far, and one that cannot be used now costs no attempt: what was asked for
@@ -174,18 +170,6 @@ class Performer:
         key = layout.orders(run.id, attempt.number, attempt.node)
         orders = replace(self._orders(run, attempt), fuse=fuse)
         await self._ask_for(run, attempt, fuse, lambda: self._put(run, attempt, key, orders))
-
-    async def _start_spare(self, fuse: Fuse | None, run: Run, attempt: Member) -> None:
-        """The node behind this attempt's: it gets its orders when its time has come."""
-        ahead = Member(
-            attempt.number + 1,
-            spare_key(run, attempt),
-            AttemptState.ASKED,
-            self._clock.now(),
-            offer=attempt.spare,
-            node=attempt.node,
-        )
-        await self._ask_for(run, ahead, fuse, None)
 
     async def _ask_for(self, run: Run, attempt: Member, fuse: Fuse | None, order: Order | None) -> None:
         try:
@@ -234,7 +218,7 @@ class Performer:
                 fuse=fuse,
                 lease_s=lease_s or None,
                 labels={"run": run.name, "owner": run.person},
-                gang=run.id if run.job.nodes > 1 else "",
+                gang=run.id if run.job.most_nodes > 1 else "",
                 pool=run.pool,
             )
             if attempt.offer and attempt.offer.again:
@@ -285,7 +269,8 @@ class Performer:
             software=None if here else run.software,
             data=run.data,
             inputs=run.inputs,
-            nodes=run.job.nodes,
+            nodes=len(_attempt(run).members),
+            widths=run.widths,
             evictions_per_hour=rate_per_hour(run),
             terminal=run.terminal,
         )

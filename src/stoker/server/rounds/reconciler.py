@@ -10,37 +10,28 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
 
-from stoker.engine import clusters, looking, showing
+from stoker.engine import clusters, looking, nodes, showing
 from stoker.engine.clusters import ClusterFacts
-from stoker.engine.decision import Action, Decision, StopNode
+from stoker.engine.decision import Action, Decision, Sighting, StopNode
 from stoker.engine.looking import Requests
-from stoker.engine.nodes import alone, leftovers
-from stoker.engine.offers.placement import queue, why_waiting
-from stoker.engine.queue.facts import NOTHING_KNOWN, QueueFacts
-from stoker.engine.queue.turns import turns
+from stoker.engine.offers.placement import queue, turns, why_waiting
+from stoker.engine.offers.queue import NOTHING_KNOWN, QueueFacts
 from stoker.engine.rounds import Scene, untouched
 from stoker.engine.showing import Beside
-from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
-from stoker.model.node.node import Need, NodeSight
-from stoker.model.node.orders import Wish
-from stoker.model.run.queue import Turn
+from stoker.model.node import Need, NodeSight
+from stoker.model.orders import Wish
 from stoker.model.run.report import Report
-from stoker.model.run.run import Run, RunState
+from stoker.model.run.run import Run, RunState, Turn
 from stoker.providers import Provider
-from stoker.server.probing import Probing
-from stoker.server.rounds.clusters import ClusterBook
-from stoker.server.rounds.deciding import Deciding
+from stoker.server.rounds.books import ClusterBook, LimitBook, QueueBook
 from stoker.server.rounds.ledger import Ledger
-from stoker.server.rounds.limits import LimitBook
-from stoker.server.rounds.lookout import Lookout, Sights
-from stoker.server.rounds.offers import Offers
+from stoker.server.rounds.lookout import Deciding, Lookout, Offers, Probing, Sights
 from stoker.server.rounds.outside import Clock
 from stoker.server.rounds.performer import Performer
-from stoker.server.rounds.queuebook import QueueBook
 from stoker.server.rounds.reports import Reports
 from stoker.server.stores.stores import StoreDirectory
-from stoker.stores.pacing import pacing
+from stoker.stores import pacing
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +111,7 @@ class Reconciler:
         if provider is None:
             return ""
         limits = self._limits.over(run.person)
-        return alone.words(run.job, provider.features, run.budget, run.state, limits=limits)
+        return showing.when_alone(run.job, provider.features, run.budget, run.state, limits=limits)
 
     async def _beside(self, run: Run) -> Beside:
         if run.state.ended:
@@ -154,23 +145,33 @@ class Reconciler:
         return f"{why}: `{hint}`" if hint else why
 
     async def run(self) -> None:
+        woken = True
         while True:
             try:
-                wait_s = await self.round()
+                wait_s = await self.round(woken=woken)
             except Exception as error:
                 log.warning("a round failed: %s", error, exc_info=_unless_known(error))
                 wait_s = TROUBLE_S
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._woken.wait()
+            woken = self._woken.is_set()
             self._woken.clear()
 
-    async def round(self) -> float:
-        """One look, decide, save, act. Returns how long to wait for the next."""
-        self._deciding.begin()
+    async def round(self, *, woken: bool = True) -> float:
+        """One look, decide, save, act. Returns how long to wait for the next. One that nothing has woken only looks,
+        where an answer is on its way: that wakes the next, which then decides."""
         sights = await self._lookout.look(self._busy())
         for name, some in sights.items():
             self._gone[name] = looking.gone_keys([run for run in self._ledger.open if run.job.on == name], some)
         await self._reports.look(self._ledger.open, set().union(*self._gone.values()))
+        if woken or sights or not self._lookout.has_sent:
+            await self._decide_and_act(sights)
+        there = [self._providers[name] for name in self._busy() if name in self._providers]
+        return min((provider.features.look_every_s for provider in there), default=IDLE_S)
+
+    async def _decide_and_act(self, sights: Sights) -> None:
+        self._deciding.begin()
         async with self._ledger.lock:
             decisions = await self._decide(sights)
         for action in [*(action for one in decisions for action in one.actions), *self._unneeded(sights)]:
@@ -180,8 +181,6 @@ class Reconciler:
         self._occupied = {name for name in self._occupied if name not in sights} | {
             name for name, some in sights.items() if any(not one.server for one in some)
         }
-        there = [self._providers[name] for name in self._busy() if name in self._providers]
-        return min((provider.features.look_every_s for provider in there), default=IDLE_S)
 
     async def _decide(self, sights: Sights) -> list[Decision]:
         """What is decided and saved. A run that fails here is left as it is, for a while; the others are not."""
@@ -274,7 +273,7 @@ class Reconciler:
         on. One that has said how it ended may go."""
         blind = self._lookout.trouble.keys() - sights.keys()
         there = [(run, run.attempt.key) for run in self._ledger.open if run.job.on in blind and run.attempt]
-        mine = [(run, self._reports.of(key).report) for run, key in there if key in leftovers.claimed([run])]
+        mine = [(run, self._reports.of(key).report) for run, key in there if key in nodes.claimed([run])]
         return [run for run, report in mine if looking.goes_on(run, report, self._clock.now())]
 
     def _slots(self) -> dict[str, int | None]:
@@ -296,13 +295,13 @@ class Reconciler:
 
     def _unneeded(self, sights: Sights) -> Sequence[Action]:
         """What was seen of a provider that was not asked in this round still holds."""
-        needed, steady = leftovers.needed(self._ledger.open, sights), self._clock.steady()
+        needed, steady = nodes.needed(self._ledger.open, sights), self._clock.steady()
         for name, some in sights.items():
             before = self._unclaimed.get(name, {})
             self._unclaimed[name] = {one.key: before.get(one.key, steady) for one in some if one.key not in needed}
         ages = {key: steady - since for name in sights for key, since in self._unclaimed[name].items()}
         leased = {name for name in sights if self._providers[name].features.lease_s}
-        return leftovers.release_unneeded(sights, needed, ages, leased)
+        return nodes.release_unneeded(sights, needed, ages, leased)
 
 
 def _unless_known(error: Exception) -> Exception | None:

@@ -11,24 +11,22 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from stoker.engine.looking import Heard
-from stoker.engine.nodes.leftovers import claimed
+from stoker.engine.nodes import claimed
 from stoker.errors import Malformed, Missing, StokerError, StoreFailed, StoreUnavailable
 from stoker.model import untrusted
 from stoker.model.run.report import MetricSummary, Phase, Report
 from stoker.model.run.run import Attempt, Event, Member, Run
 from stoker.model.workspace import layout
 from stoker.server.records.database import left_out_words
-from stoker.server.results.lines import MOST_UNREADABLE, lines
-from stoker.server.results.points import summary_before
+from stoker.server.results.figures import MOST_UNREADABLE, lines, summary_before
 from stoker.server.rounds.outside import Clock, call, call_far
 from stoker.server.stores.stores import StoreDirectory
-from stoker.stores import Store
-from stoker.stores.pacing import NEAR, Pacing, pacing
+from stoker.stores import NEAR, Pacing, Store, pacing
 
 log = logging.getLogger(__name__)
 
 _SLOWER = 1.3  # each look at a far store that finds nothing new is followed by a longer pause
-_SLOW_S = 1.0  # a look that took longer has waited for the store: that time is no silence of the agent
+_SLOW_S = 1.0  # a look that took longer has waited for the store: that time does not count as silence of the agent
 _HUNG_S = 5.0  # a look that took longer shows that the store hung
 _RECOVERY_S = 60.0  # for an agent whose own request hung with the store, until that times out and it can write again
 
@@ -167,7 +165,7 @@ class Reports:
     async def _ask(self, store: Store, run: Run, attempt: Member) -> None:
         """One look at a far store. Whatever it finds out, the next round knows."""
         seen = self._seen.setdefault(attempt.key, SeenReport())
-        before, pace = (seen.report, seen.trouble, self.heard_last(attempt.key)), pacing(store)
+        before, pace, told = seen.report, pacing(store), self._told(attempt.key)
         eager = attempt.notice is not None or attempt.key in self._gone_at
         try:
             await call_far(self._read, store, run, attempt)
@@ -176,14 +174,21 @@ class Reports:
             seen.due = self._clock.steady() + pace.lazy_s
         else:
             seen.trouble = ""
-            self._pause(seen, before[0], pace, eager=eager, spot=bool(attempt.offer and attempt.offer.spot))
+            self._pause(seen, before, pace, eager=eager, spot=bool(attempt.offer and attempt.offer.spot))
         finally:
             self._under_way.pop(attempt.key, None)
-        if before != (seen.report, seen.trouble, self.heard_last(attempt.key)):
+        if told != self._told(attempt.key):
             self._wake()
 
+    def _told(self, key: str) -> tuple[object, ...]:
+        """What a round is worth. Heartbeats and metrics can wait for the next look at the node."""
+        seen = self.of(key)
+        report = seen.report
+        news = report and (report.phase, report.outcome, report.notice, report.standstill, report.message)
+        return news, seen.trouble, seen.unusable, self.heard_last(key)
+
     def _pause(self, seen: SeenReport, before: Report | None, pace: Pacing, *, eager: bool, spot: bool) -> None:
-        """Short while something is about to happen; a heartbeat is no news. A machine that may be taken away has thirty
+        """Short while something is about to happen; a heartbeat is no news. A machine that may be evicted has thirty
         seconds to say so, and each of them counts for the next one."""
         news = (before.phase if before else None) != (seen.report.phase if seen.report else None)
         slowest = pace.lazy_s if not eager else 2 * pace.eager_s

@@ -1,26 +1,28 @@
-"""The access of nodes to stores: a part of each, for a limited time, renewed before it ends."""
+"""What nodes have for a limited time: access to parts of stores, and their leases; both are renewed."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 
-from stoker.engine.nodes.keys import node_of
+from stoker.engine import lease as reckoning
+from stoker.engine.lease import node_of
 from stoker.errors import StokerError, StoreDenied
-from stoker.model.node.node import NodeRequest
+from stoker.model import wire
+from stoker.model.node import Lease, NodeRequest
+from stoker.model.run.money import Fuse
 from stoker.model.run.run import Member, Run
 from stoker.model.workspace import layout
-from stoker.providers import Carrying
+from stoker.providers import Carrying, Provider, leased
 from stoker.server.rounds.outside import Clock
-from stoker.server.stores.keychain import Keychain
-from stoker.server.stores.stores import StoreDirectory
-from stoker.stores.access import Access, Route
-from stoker.stores.credential import NONE
+from stoker.server.stores.stores import Keychain, StoreDirectory
+from stoker.stores import signing
+from stoker.stores.access import NONE, Access, Route
 from stoker.stores.kinds import grant, kind_of, locate
-from stoker.stores.sealed import signing
-from stoker.stores.sealed.sealing import seal
+from stoker.stores.sealing import seal
 
 FOR_S = 86_400.0  # a server may be down for a day, such as a closed laptop, without a run losing its store
 _LONGER = 6  # for this many times longer a node may read its next access, and nothing else, and change nothing
@@ -218,3 +220,59 @@ def needs(run: Run, *, far: bool) -> dict[str, list[str]]:
 
 def _elsewhere(store: str, route: Route) -> Route:
     return replace(route, prefix=layout.elsewhere(store, route.prefix))
+
+
+RENEWALS = 4  # in the time of one lease: three of them may get lost
+OFTEN_S = 150.0  # a server that goes away has renewed a long lease not longer ago than this
+
+
+class Leases:
+    """Called from several threads."""
+
+    def __init__(
+        self, providers: Mapping[str, Provider], stores: StoreDirectory, accesses: Accesses, clock: Clock
+    ) -> None:
+        self._providers = providers
+        self._stores = stores
+        self.accesses = accesses
+        self._clock = clock
+        # By node key: when it is renewed next, in unix seconds, and how long the last one was. Unknown: now, as after a
+        # restart. A computer that slept is late, and its steady clock does not know.
+        self._given: dict[str, tuple[float, float]] = {}
+        self.renewed_at: dict[str, datetime] = {}  # by node key: a node that nobody sees stays for as long as this says
+
+    def lasting_s(self, run: Run, attempt: Member, fuse: Fuse | None = None) -> float:
+        """How long a lease of this node is now; 0: it has none."""
+        features = self._providers[run.job.on].features
+        lease_s = reckoning.lease_s(run, attempt, fuse, features, self._clock.now()) if features.lease_s else 0.0
+        # A node that cannot write to its store any more has nothing to stay for.
+        return min(lease_s, max(self.accesses.lasts_s(attempt.key), self.idle_s(run)))
+
+    def idle_s(self, run: Run) -> float:
+        """The same, of one that has nothing to do."""
+        return reckoning.idle(self._providers[run.job.on].features)
+
+    def is_due(self, attempt: Member, lease_s: float) -> bool:
+        """Cheap: asked in every round. One that becomes much shorter is given at once."""
+        due, before_s = self._given.get(attempt.key, (0.0, 0.0))
+        return bool(lease_s) and (self._clock.now().timestamp() >= due or lease_s < before_s / 2)
+
+    def renew(self, run: Run, attempt: Member, lease_s: float) -> None:
+        if not lease_s:
+            return
+        now = self._clock.now()
+        # The number only has to grow, also after a restart of the server.
+        lease = Lease(int(now.timestamp() * 1000), lease_s, now)
+        key = layout.lease(run.id, attempt.number, attempt.node)
+        self._stores.of(run).put(key, self.accesses.signed(run, attempt, key, wire.dump(lease)))
+        self.renewed_at[attempt.key] = self._clock.now()
+        self._given[attempt.key] = self._clock.now().timestamp() + min(lease_s / RENEWALS, OFTEN_S), lease_s
+
+    def mark(self, run: Run, attempt: Member, lease_s: float) -> None:
+        """Writes on the node how long it may stay. Only for whoever finds it later: the node itself does not look."""
+        if provider := leased(self._providers[run.job.on]):
+            provider.renew(attempt.key, lease_s)
+
+    def forget(self, node_key: str) -> None:
+        self._given.pop(node_key, None)
+        self.renewed_at.pop(node_key, None)

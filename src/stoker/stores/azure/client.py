@@ -17,14 +17,10 @@ from xml.etree import ElementTree
 from stoker.errors import StoreFailed
 from stoker.stores import Store, Stored
 from stoker.stores.kinds import Location
-from stoker.stores.objects.answers import listing, within
-from stoker.stores.objects.blocks import BLOCK_BYTES, Blocks, block_size, first_block
-from stoker.stores.objects.http import HttpBucket
-from stoker.stores.objects.refusals import refusal, token_ended
-from stoker.stores.objects.segments import ObjectStore
-from stoker.stores.objects.wire import Body, Reply, Request
-from stoker.stores.transfer.still import FileRegion, Still
-from stoker.stores.transfer.verified import known_hash
+from stoker.stores.objects.bucket import ObjectStore
+from stoker.stores.objects.http import BLOCK_BYTES, Blocks, HttpBucket, block_size, first_block
+from stoker.stores.objects.wire import Body, Reply, Request, listing, refusal, token_ended, within
+from stoker.stores.transfer.verified import FileRegion, Still, known_hash
 
 API_VERSION = "2021-12-02"
 PAGE = 5000  # entries per page of a listing: the maximum of the service

@@ -26,8 +26,7 @@ from stoker.stores.azure import client
 from stoker.stores.azure.client import API_VERSION
 from stoker.stores.kinds import Location
 from stoker.stores.objects.bucket import Bucket, Piece
-from stoker.stores.objects.refusals import refusal
-from stoker.stores.objects.wire import Reply, Request, Wire
+from stoker.stores.objects.wire import Reply, Request, Wire, refusal
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import quote, unquote, urlsplit
 
 from stoker.stores import Store
-from stoker.stores.access import Access, Route
-from stoker.stores.credential import NOTHING, Credential
+from stoker.stores.access import NOTHING, Access, Credential, MountFolders, MountPlan, MountProgram, Route, rclone
 from stoker.stores.kinds import CredentialForm, Grant, Location, StoreKind, check_credential, inner_prefix
-from stoker.stores.mounting import MountFolders, MountPlan, MountProgram, rclone
 
 ACCOUNT_KEY, SAS, CONNECTION_STRING, LOGIN = "account-key", "sas", "connection-string", "login"
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
@@ -120,7 +118,7 @@ class AzureKind(StoreKind):
         return open_blobs(place, route.token)
 
     def grant(self, location: Location, credential: Credential, part: Grant) -> Access:
-        from stoker.stores.azure.sas import grant_azure  # as for `open`
+        from stoker.stores.azure.rights import grant_azure  # as for `open`
 
         check_credential(location, credential)
         return grant_azure(location, credential, reads=part.reads, writes=part.writes, for_s=part.for_s)

@@ -9,14 +9,13 @@ from typing import Any
 from obstore.store import AzureStore
 
 from stoker.stores import Store
+from stoker.stores.access import Credential
 from stoker.stores.azure.client import BlobBucket, sas_expires_at
 from stoker.stores.azure.containers import BlobContainers, ManyContainers, check_room
-from stoker.stores.azure.login import Login
-from stoker.stores.azure.rights import AzureRights, account_sas, rights
-from stoker.stores.credential import Credential
+from stoker.stores.azure.rights import AzureRights, Login, account_sas, rights
 from stoker.stores.kinds import Location
+from stoker.stores.objects.bucket import ObjectStore
 from stoker.stores.objects.library import RETRY, ObstoreBucket, client_options
-from stoker.stores.objects.segments import ObjectStore
 
 _HOUR_S = 3600.0
 

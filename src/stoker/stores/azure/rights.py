@@ -1,4 +1,5 @@
-"""The rights of a credential for Azure Blob: an account key, a SAS, a login, or none; and tokens made from it."""
+"""The rights of a credential for Azure Blob: an account key, a SAS or a login; tokens made from it, and the parts for a
+node."""
 
 from __future__ import annotations
 
@@ -6,15 +7,23 @@ import base64
 import binascii
 import hashlib
 import hmac
+import importlib
+import json
+import shutil
+import subprocess
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from stoker.errors import BadInput
-from stoker.stores.azure.client import API_VERSION
-from stoker.stores.credential import NONE, Credential
+from stoker.errors import BadInput, StoreDenied
+from stoker.stores.access import NONE, Access, Credential, Route
+from stoker.stores.azure.client import API_VERSION, sas_expires_at
+from stoker.stores.azure.containers import BlobContainers, check_room, container_of
 from stoker.stores.kinds import Location
+from stoker.stores.objects.wire import Request, Wire
 
 READ = "rl"
 READ_BLOB = "r"
@@ -139,3 +148,136 @@ def _from_connection_string(location: Location, text: str) -> tuple[Location, Az
     if parts.get("SharedAccessSignature"):
         return place, AzureRights(sas=_checked_sas(parts["SharedAccessSignature"]))
     raise BadInput("the connection string has neither an AccountKey nor a SharedAccessSignature")
+
+
+_SCOPE = "https://storage.azure.com/.default"
+_AUTHORITY = "https://login.microsoftonline.com"
+_RENEWED_EARLY_S = 300.0  # a token is renewed this long before it expires
+_HINT = "log in with `az login`, or set tenant, client and secret of a service principal"
+
+
+class Login:
+    """Requests a token once, and again shortly before it expires. Thread-safe."""
+
+    def __init__(self, credential: Credential) -> None:
+        self._values = credential.values
+        self._authority = credential.values.get("authority", _AUTHORITY)
+        self._lock = threading.Lock()
+        self._token = ""
+        self.expires_at = 0.0
+
+    def token(self) -> str:
+        """Raises StoreDenied without a login."""
+        with self._lock:
+            if time.time() > self.expires_at - _RENEWED_EARLY_S:
+                self._token, self.expires_at = self._ask()
+            return self._token
+
+    def _ask(self) -> tuple[str, float]:
+        if self._values.get("secret"):
+            return self._principal()
+        return _identity(self._values) or _command()
+
+    def _principal(self) -> tuple[str, float]:
+        fields = {"client_id": self._values["client"], "client_secret": self._values["secret"]}
+        body = urlencode({**fields, "grant_type": "client_credentials", "scope": _SCOPE}).encode()
+        target = f"/{self._values['tenant']}/oauth2/v2.0/token"
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        wire = Wire(self._authority, ca_file=self._values.get("ca_file", ""))
+        reply = wire.ask(lambda: Request("POST", target, form, body))
+        found = json.loads(reply.body or b"{}")
+        if "access_token" not in found:
+            said = str(found.get("error_description", f"status {reply.status}")).splitlines()[0]
+            raise StoreDenied(f"the login of the service principal failed: {said}", hint=_HINT)
+        return str(found["access_token"]), time.time() + float(found.get("expires_in", 3600))
+
+
+def _identity(values: Mapping[str, str]) -> tuple[str, float] | None:
+    """With its own authority where one is named, which the public Azure does not confirm."""
+    try:
+        identity = importlib.import_module("azure.identity")  # where the user has it; slow to load
+    except ImportError:
+        return None
+    own: dict[str, Any] = {}
+    if authority := values.get("authority"):
+        own = {"authority": authority, "disable_instance_discovery": True}
+    if ca_file := values.get("ca_file"):
+        own["connection_verify"] = ca_file
+    try:
+        found = identity.DefaultAzureCredential(**own).get_token(_SCOPE)
+    except Exception as error:  # every kind of login has its own errors
+        raise StoreDenied(f"not logged in to Azure: {str(error).splitlines()[0]}", hint=_HINT) from error
+    return str(found.token), float(found.expires_on)
+
+
+def _command() -> tuple[str, float]:
+    az = shutil.which("az")
+    if not az:
+        raise StoreDenied("not logged in to Azure: found neither azure-identity nor the Azure CLI", hint=_HINT)
+    argv = [az, "account", "get-access-token", "--resource", "https://storage.azure.com/", "--output", "json"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise StoreDenied(
+            f"the Azure CLI has no token: {(done.stderr.strip() or 'no output').splitlines()[-1]}", hint=_HINT
+        )
+    found = json.loads(done.stdout)
+    return str(found["accessToken"]), float(found.get("expires_on") or time.time() + 1800)
+
+
+Sign = Callable[[Location, str, str], str]  # for a container: permissions, and one blob; empty: all
+
+
+def grant_azure(
+    location: Location, credential: Credential, *, reads: Sequence[str], writes: Sequence[str], for_s: float
+) -> Access:
+    place, held = rights(location, credential)
+    prefixes = sorted({*reads, *writes})
+    if not held.splits:
+        return _as_it_is(place, held, prefixes, writes)
+    check_room(place)
+    sign = _signer(place, held, for_s)
+    routes = []
+    for prefix in prefixes:
+        where, inside = container_of(place, prefix)
+        token = sign(where, *_rights_for(prefix, inside, writes))
+        routes.append(Route(prefix, _below(where, inside), token, prefix in writes))
+    return Access(tuple(routes), time.time() + for_s)
+
+
+def _rights_for(prefix: str, inside: str, writes: Sequence[str]) -> tuple[str, str]:
+    """A prefix that does not end with `/` is one blob, and read-only."""
+    if prefix in writes:
+        return WRITE, ""
+    return (READ_BLOB, inside) if prefix and not prefix.endswith("/") else (READ, "")
+
+
+def _signer(place: Location, held: AzureRights, for_s: float) -> Sign:
+    if held.key:
+        return lambda where, permissions, blob: service_sas(where, held.key, permissions, for_s, blob)
+    assert held.login
+    delegation = _delegation(place, Login(held.login), for_s)
+    return lambda where, permissions, blob: delegated_sas(where, delegation, permissions, for_s, blob)
+
+
+def _delegation(place: Location, login: Login, for_s: float) -> dict[str, str]:
+    """A key with which a login can sign, for at most seven days."""
+    account = BlobContainers(place, lambda: ("", {"Authorization": f"Bearer {login.token()}"}))
+    now = time.time()
+    start, end = (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now + part)) for part in (-900, for_s + 900))
+    body = f'<?xml version="1.0" encoding="utf-8"?><KeyInfo><Start>{start}</Start><Expiry>{end}</Expiry></KeyInfo>'
+    answer = account.ask_xml("restype=service&comp=userdelegationkey", body.encode())
+    return {one.tag: one.text or "" for one in answer}
+
+
+def _as_it_is(place: Location, held: AzureRights, prefixes: Sequence[str], writes: Sequence[str]) -> Access:
+    """A SAS cannot make another one: the node gets this one, whose end and rights its maker chose."""
+    may_write = bool(held.sas) and sas_writes(held.sas)
+    if not may_write and writes:
+        raise StoreDenied(f"the credential for `{place.url}` only reads, and `{next(iter(writes))}` is to be written")
+    routes = tuple(Route(prefix, _below(place, prefix), held.sas, prefix in writes) for prefix in prefixes)
+    return Access(routes, sas_expires_at(held.sas))
+
+
+def _below(location: Location, prefix: str) -> str:
+    inside = location.prefix + prefix
+    return Location(location.kind, location.endpoint, location.account, location.container, inside).url

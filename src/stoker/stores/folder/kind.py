@@ -6,8 +6,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from stoker.stores import Store
-from stoker.stores.access import Access, Route
-from stoker.stores.credential import Credential
+from stoker.stores.access import Access, Credential, Route
 from stoker.stores.folder.store import FolderStore
 from stoker.stores.kinds import Grant, Location, StoreKind
 

@@ -18,8 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from stoker.errors import AlreadyThere, Missing, StoreFailed
 from stoker.stores import Store, Stored
-from stoker.stores.transfer.disk import disk_failed
-from stoker.stores.transfer.pastcache import read_past_cache
+from stoker.stores.transfer.disk import disk_failed, read_past_cache
 from stoker.stores.trees.clearing import clear
 
 _PART = ".part-"  # a file being written; never listed, never read

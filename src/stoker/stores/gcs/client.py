@@ -14,11 +14,9 @@ from urllib.parse import quote, urlencode, urlsplit
 from stoker.errors import StoreFailed, StoreUnavailable
 from stoker.stores import Store, Stored
 from stoker.stores.kinds import Location, named
-from stoker.stores.objects.blocks import first_block
-from stoker.stores.objects.http import HttpBucket
-from stoker.stores.objects.refusals import refusal
-from stoker.stores.objects.segments import ObjectStore
-from stoker.stores.objects.wire import Body, Reply, Request
+from stoker.stores.objects.bucket import ObjectStore
+from stoker.stores.objects.http import HttpBucket, first_block
+from stoker.stores.objects.wire import Body, Reply, Request, refusal
 
 _STEP_BYTES = 256 << 10  # every part of an upload but the last is a multiple of this
 _INCOMPLETE = 308

@@ -9,8 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from stoker.errors import BadInput
 from stoker.stores import Store
-from stoker.stores.access import Access, Route
-from stoker.stores.credential import Credential
+from stoker.stores.access import Access, Credential, MountFolders, MountPlan, MountProgram, Route, rclone
 from stoker.stores.kinds import (
     CredentialForm,
     Grant,
@@ -20,7 +19,6 @@ from stoker.stores.kinds import (
     inner_prefix,
     url_settings,
 )
-from stoker.stores.mounting import MountFolders, MountPlan, MountProgram, rclone
 
 SERVICE = "https://storage.googleapis.com"
 SERVICE_ACCOUNT, LOGIN = "service-account", "login"

@@ -12,8 +12,8 @@ from stoker.stores import Store
 from stoker.stores.gcs.client import GcsBucket
 from stoker.stores.gcs.tokens import Tokens
 from stoker.stores.kinds import Location
+from stoker.stores.objects.bucket import ObjectStore
 from stoker.stores.objects.library import RETRY, ObstoreBucket, client_options
-from stoker.stores.objects.segments import ObjectStore
 
 
 def open_gcs(location: Location, held: Tokens | str) -> Store:

@@ -13,8 +13,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from stoker.errors import BadInput, StoreDenied
-from stoker.stores.access import Access, Route
-from stoker.stores.credential import NONE, Credential
+from stoker.stores.access import NONE, Access, Credential, Route
 from stoker.stores.kinds import Grant, Location
 from stoker.stores.objects.wire import Request, Wire
 

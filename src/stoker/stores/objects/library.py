@@ -16,9 +16,9 @@ from obstore.store import ObjectStore as AnyStore
 
 from stoker.errors import AlreadyThere, StoreDenied, StoreFailed
 from stoker.stores import PIECE_BYTES, Stored
-from stoker.stores.objects.blocks import Lanes, first_block
 from stoker.stores.objects.bucket import Bucket, Piece
-from stoker.stores.objects.refusals import refusal, token_ended, unreachable
+from stoker.stores.objects.http import Lanes, first_block
+from stoker.stores.objects.wire import refusal, token_ended, unreachable
 from stoker.stores.transfer.verified import known_hash
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from stoker.errors import BadInput
 from stoker.stores import Store
-from stoker.stores.access import Access, Route
-from stoker.stores.credential import Credential
+from stoker.stores.access import Access, Credential, MountFolders, MountPlan, MountProgram, Route, rclone
 from stoker.stores.kinds import (
     CredentialForm,
     Grant,
@@ -19,7 +18,6 @@ from stoker.stores.kinds import (
     inner_prefix,
     url_settings,
 )
-from stoker.stores.mounting import MountFolders, MountPlan, MountProgram, rclone
 
 S3_KEY, LOGIN = "s3-key", "login"
 _BUCKET = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,61}[a-zA-Z0-9]")
@@ -37,7 +35,7 @@ class S3Kind(StoreKind):
     name = "s3"
     schemes = ("s3", "s3a")
     forms = ("s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME]",)
-    carried = ("stoker.stores.s3.client", "stoker.stores.s3.sigv4")
+    carried = ("stoker.stores.s3.client",)
     grants_prefixes = True
     credentials = (
         CredentialForm(
@@ -103,8 +101,10 @@ class S3Kind(StoreKind):
         return (MountProgram("rclone", self._rclone),)
 
     def _rclone(self, program: str, route: Route, folders: MountFolders, blocks_bytes: int) -> MountPlan:
-        from stoker.stores.s3.client import keys_from_text  # as for `open_on_node`
-        from stoker.stores.s3.sigv4 import Keys
+        from stoker.stores.s3.client import (
+            Keys,
+            keys_from_text,  # as for `open_on_node`
+        )
 
         place = self.locate(route.url)
         keys = keys_from_text(route.token) if route.token else Keys("", "")

@@ -7,12 +7,11 @@ from typing import Any
 from obstore.store import S3Store
 
 from stoker.stores import Store
-from stoker.stores.credential import NONE, Credential
+from stoker.stores.access import NONE, Credential
 from stoker.stores.kinds import Location
+from stoker.stores.objects.bucket import ObjectStore
 from stoker.stores.objects.library import RETRY, ObstoreBucket, client_options
-from stoker.stores.objects.segments import ObjectStore
-from stoker.stores.s3.client import DEFAULT_REGION, S3Bucket
-from stoker.stores.s3.sigv4 import Keys
+from stoker.stores.s3.client import DEFAULT_REGION, Keys, S3Bucket
 
 
 def open_s3(location: Location, credential: Credential) -> Store:

@@ -11,13 +11,10 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from stoker.errors import StoreDenied, StoreFailed
-from stoker.stores.access import Access, Route
-from stoker.stores.credential import NONE, Credential
+from stoker.stores.access import NONE, Access, Credential, Route
 from stoker.stores.kinds import Location
-from stoker.stores.objects.answers import within
-from stoker.stores.objects.wire import Request, Wire
-from stoker.stores.s3.client import DEFAULT_REGION, keys_text
-from stoker.stores.s3.sigv4 import Keys, Signer, payload_hash
+from stoker.stores.objects.wire import Request, Wire, within
+from stoker.stores.s3.client import DEFAULT_REGION, Keys, Signer, keys_text, payload_hash
 
 _SHORTEST_S = 900
 _LONGEST_S = 12 * 3600

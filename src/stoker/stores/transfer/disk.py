@@ -1,10 +1,21 @@
-"""Translates errors of the disk into ours. Standard library only: agents carry this file."""
+"""The disk: its errors as ours, large files read without the page cache, and contents read piece by piece, hashed
+meanwhile. Standard library only: agents carry this file."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
+import io
+import mmap
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterator
+from itertools import cycle, islice
 
-from stoker.errors import StoreFailed
+from stoker.errors import Missing, StoreFailed
+from stoker.stores import Store
 
 _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}  # Windows has no quota error
 
@@ -13,3 +24,118 @@ def disk_failed(verb: str, what: str, error: OSError) -> StoreFailed:
     if error.errno in _FULL:
         return StoreFailed(f"the disk is full: could not {verb} `{what}`", hint="free some space, then try again")
     return StoreFailed(f"could not {verb} `{what}`: {error.strerror or error}")
+
+
+PIECE_BYTES = 1 << 20  # small enough to be hashed and written while it is in the CPU cache
+
+
+def read_past_cache(file: io.FileIO, size: int, rooms: int = 1) -> Iterator[memoryview]:
+    """Its pieces from the start, fewer than `size` bytes where it ends earlier. Each is valid until `rooms` more were
+    requested. What is already cached is read from the cache."""
+    ring = cycle([memoryview(mmap.mmap(-1, PIECE_BYTES)) for _ in range(rooms)])
+    past_cache = not _is_cached(file) and _set(file, True)
+    at = 0
+    while at < size:
+        room = next(ring)[: size - at]
+        if past_cache and (len(room) < PIECE_BYTES or at % mmap.PAGESIZE):  # which requires the cache
+            past_cache = _set(file, False)
+        try:
+            count = file.readinto(room)
+        except OSError:
+            if not past_cache:
+                raise
+            past_cache = _set(file, False)  # some disks refuse only now
+            continue
+        if not count:
+            return
+        yield room[:count]
+        at += count
+
+
+def _is_cached(file: io.FileIO) -> bool:
+    """Judging by its first byte: a file that was just written is cached, and a direct read would wait for the disk."""
+    try:
+        return os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT) > 0
+    except (AttributeError, OSError):  # it is not cached, or the system cannot tell
+        return False
+
+
+def _set(file: io.FileIO, past_cache: bool) -> bool:
+    """Whether the cache is bypassed now: not every system and disk supports it."""
+    try:
+        import fcntl
+
+        flags = fcntl.fcntl(file, fcntl.F_GETFL)
+        fcntl.fcntl(file, fcntl.F_SETFL, flags | os.O_DIRECT if past_cache else flags & ~os.O_DIRECT)
+    except (ImportError, AttributeError, OSError):
+        return False
+    return past_cache
+
+
+_FAR_PIECE_BYTES = 4 << 20
+_AT_ONCE = 4  # concurrent requests to a remote store
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_WAITING = 4  # pieces that are read, and not hashed yet
+
+
+def pieces(store: Store, key: str, size: int) -> Iterator[memoryview]:
+    """In order; fewer than `size` bytes where the object ends earlier. Each is valid as long as `Hashing` needs it, and
+    then reused."""
+    path = store.path(key)
+    return _from_disk(_opened(path, key), key, size) if path else _from_afar(store, key, size)
+
+
+class Hashing:
+    """A thread that hashes pieces in order, with a bounded backlog."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._pieces: queue.Queue[memoryview | None] = queue.Queue(_WAITING)
+        self._thread = threading.Thread(target=self._run, name="hashing", daemon=True)
+        self._thread.start()
+
+    def put(self, piece: memoryview) -> None:
+        self._pieces.put(piece)
+
+    def finish(self) -> str:
+        """The hash of all of them."""
+        self._pieces.put(None)
+        self._thread.join()
+        return self._digest.hexdigest()
+
+    def _run(self) -> None:
+        while (piece := self._pieces.get()) is not None:
+            self._digest.update(piece)
+
+
+def _opened(path: str, key: str) -> io.FileIO:
+    try:
+        return io.FileIO(os.open(path, _READ), "rb")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise Missing(f"`{key}` not found in the store") from None
+    except OSError as error:
+        raise disk_failed("read", key, error) from error
+
+
+def _from_disk(file: io.FileIO, key: str, size: int) -> Iterator[memoryview]:
+    try:
+        with file:
+            yield from read_past_cache(file, size, _WAITING + 2)
+    except OSError as error:
+        raise disk_failed("read", key, error) from error
+
+
+def _from_afar(store: Store, key: str, size: int) -> Iterator[memoryview]:
+    """Several concurrent requests, because each has its latency."""
+    from concurrent.futures import (
+        ThreadPoolExecutor,
+    )  # here, because it is slow to import and most agents do not need it
+
+    starts = range(0, size, _FAR_PIECE_BYTES)
+    with ThreadPoolExecutor(_AT_ONCE, "pieces") as pool:
+        asked = (pool.submit(store.get, key, at, min(_FAR_PIECE_BYTES, size - at)) for at in starts)
+        coming = deque(islice(asked, _AT_ONCE))
+        while coming:
+            piece = coming.popleft().result()
+            coming.extend(islice(asked, 1))
+            yield memoryview(piece)

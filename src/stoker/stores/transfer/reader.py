@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO
 
-from stoker.stores import Store
-from stoker.stores.pacing import NEAR, pacing
+from stoker.stores import NEAR, Store, pacing
 
 PIECE_BYTES = 4 << 20
 SMALL_BYTES = 4 << 20

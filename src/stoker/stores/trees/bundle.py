@@ -15,8 +15,8 @@ from stoker.model import wire
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.workspace import layout
 from stoker.stores import Store, Stored
-from stoker.stores.objects.segments import SEGMENT_BYTES
-from stoker.stores.trees.manifest import checked, verified
+from stoker.stores.objects.bucket import SEGMENT_BYTES
+from stoker.stores.trees.unpack import checked, verified
 
 _MARK = b"stoker-code-1\n"
 _HEAD_BYTES = len(_MARK) + 8

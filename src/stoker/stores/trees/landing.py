@@ -18,7 +18,7 @@ from stoker.errors import Conflict, Corrupt, Missing, StoreFailed
 from stoker.model.snapshot import Entry, EntryKind
 from stoker.stores.transfer.disk import disk_failed
 from stoker.stores.transfer.verified import Verified
-from stoker.stores.trees.manifest import checked
+from stoker.stores.trees.unpack import checked
 
 MARKER = ".stoker-run.json"  # names the owner of the folder
 _PART = ".stoker-part-"  # a file being written

@@ -9,8 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from stoker.errors import BadInput, StoreDenied
 from stoker.stores import Store
-from stoker.stores.access import Access, Route
-from stoker.stores.credential import Credential
+from stoker.stores.access import Access, Credential, Route
 from stoker.stores.kinds import Grant, Location, StoreKind
 from stoker.stores.tunnel.client import TunnelStore, socket_of
 

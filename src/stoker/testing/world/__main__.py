@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
-from stoker.testing.world.drawing import away, calm, gangs, stormy
+from stoker.testing.world.drawing import away, broken, calm, gangs, shared, shrunk, stormy, story
 from stoker.testing.world.real.world import RealWorld
 from stoker.testing.world.scenario import Scenario
-from stoker.testing.world.shrinking import broken, shrunk, story
 from stoker.testing.world.world import World
+
+AT_ONCE = 200  # seeds of a long proof between two lines of its progress
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,9 +23,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--calm", action="store_true", help="without faults")
     parser.add_argument("--away", action="store_true", help="the server is down for hours, and machines are evicted")
     parser.add_argument("--gangs", action="store_true", help="runs have several nodes")
+    parser.add_argument("--shared", action="store_true", help="runs share clusters")
     parser.add_argument("--real", action="store_true", help="with the real server: reconciler, performer, database")
+    parser.add_argument("--lives", type=int, help="try seeds until so many runs have lived, with all processors")
     given = parser.parse_args(arguments)
     world = RealWorld if given.real else World
+    if given.lives:
+        return _long_proof(given)
     for seed in range(given.seed, (given.until or given.seed) + 1):
         scenario = _drawn(given, seed)
         found = broken(scenario, world)
@@ -35,9 +42,32 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _long_proof(given: argparse.Namespace) -> int:
+    """Counts runs, and prints every seed that breaks a promise."""
+    lives, found, seed = 0, 0, given.seed
+    with ProcessPoolExecutor() as processes:
+        while lives < given.lives:
+            for number, (lived, why) in enumerate(processes.map(partial(_outcome, given), range(seed, seed + AT_ONCE))):
+                lives += lived
+                if why:
+                    found += 1
+                    sys.stdout.write(f"seed {seed + number}: {why}\n")
+            seed += AT_ONCE
+            sys.stdout.write(f"{lives} lives, {found} broken promises, next seed {seed}\n")
+            sys.stdout.flush()
+    return 1 if found else 0
+
+
+def _outcome(given: argparse.Namespace, seed: int) -> tuple[int, str]:
+    scenario = _drawn(given, seed)
+    return len(scenario.plans), str(broken(scenario, RealWorld if given.real else World) or "")
+
+
 def _drawn(given: argparse.Namespace, seed: int) -> Scenario:
     if given.gangs:
         return gangs(seed)
+    if given.shared:
+        return shared(seed)
     return calm(seed, cloud=True) if given.calm else away(seed) if given.away else stormy(seed)
 
 

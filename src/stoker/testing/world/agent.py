@@ -6,16 +6,14 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from stoker.model.checkpoint import first_number
-from stoker.model.node.orders import Notice, Wish
+from stoker.model.orders import Notice, Wish
 from stoker.model.run.money import Fuse
-from stoker.model.run.report import Effort, Kept, Outcome, Phase, Report
-from stoker.testing.world.gang import GangRank, WorldGang
-from stoker.testing.world.machine import WorldMachine
-from stoker.testing.world.scenario import RunPlan
-from stoker.testing.world.script import WorldScript
-from stoker.testing.world.shelf import Set, WorldShelf
-from stoker.testing.world.timeline import moment
+from stoker.model.run.report import Kept, Outcome
+from stoker.model.snapshot import first_number
+from stoker.testing.world.cloud import WorldMachine
+from stoker.testing.world.gang import GangRank, Set, WorldGang, WorldScript, WorldShelf
+from stoker.testing.world.reports import WorldReports
+from stoker.testing.world.scenario import RunPlan, moment
 
 if TYPE_CHECKING:
     from stoker.testing.world.world import World
@@ -27,7 +25,7 @@ SLOW = 1 / 3
 MOST_BOOT_S = 900.0
 COARSE_S, WORTH_S = 1.0, 30.0  # as in `agent/machine/incarnation.py`
 ENDING_S = 1.0  # for the ranks of a node whose gang is broken to end
-SURVIVED = (Outcome.PEER_ENDED, Outcome.EVICTED, Outcome.FAILED)  # as in `agent/attempt/finish.py`
+SURVIVED = (Outcome.PEER_ENDED, Outcome.EVICTED, Outcome.FAILED)  # as in `agent/attempt/run.py`
 
 Then = Callable[[], None]
 
@@ -55,25 +53,22 @@ class Agent:
         self.begun = False
         self.outcome: Outcome | None = None  # once it is reported
         self.ended_at: float | None = None  # when it wrote its final report
-        self.silent_since: float | None = None
-        self._store_mutes = 0  # how many of those are the store's
-        self._mutes = 0  # how many faults prevent its reports
-        self._said: Report | None = None  # the last report before that
         self._ending: Outcome | None = None
+        self.reports = WorldReports(world, self)
         self._life = 0
-        self._beat = 1
-        self._started_at: datetime | None = None
-        self._ended_at: datetime | None = None
+        self.beat = 1
+        self.started_at: datetime | None = None
+        self.script_ended_at: datetime | None = None
         self.parent: Set | None = None  # what it resumes from
         self._saving = False
         self.stays = False  # its machine is there for the next attempt
-        self._kept: Kept | None = None
-        self._notice: Notice | None = None  # the machine's own
+        self.kept: Kept | None = None  # its newest checkpoint
+        self.notice: Notice | None = None  # the machine's own
         self._fuse: Fuse | None = None
         if (
             machine.fuse and machine.incarnation == 1
         ):  # the VM's value from its start; only here two clocks are compared
-            since_s = (self._clock() - machine.fuse.as_of).total_seconds()
+            since_s = (self.clock() - machine.fuse.as_of).total_seconds()
             self.reckon(machine.fuse, min(max(since_s, 0.0), MOST_BOOT_S))
 
     # What happens to it
@@ -108,14 +103,14 @@ class Agent:
             return f"it has ended: {before.outcome}"
         if self.gang:
             return "the other nodes of its gang have ended"
-        if word.wish is Wish.CANCEL or self.number + 1 in self.shelf.orders or self._is_superseded:
+        if word.wish is Wish.CANCEL or self.number + 1 in self.shelf.orders or self.shelf.is_superseded(self.number):
             return "the run is no longer wanted"
         if self.machine.lease_s and self.machine.given_at + self.machine.lease_s - now < WORTH_S:
             return "its lease has expired"
         if fuse and fuse.seconds - age_s < WORTH_S:
             return "its budget is spent"
         self.begun = True
-        self._started_at, self._beat = before._started_at, before._beat + 1
+        self.started_at, self.beat = before.started_at, before.beat + 1
         if fuse:
             self._fuse = None
             self.reckon(fuse, age_s)
@@ -130,10 +125,6 @@ class Agent:
         if isinstance(self.script, WorldScript):
             self.script.put_back(self.parent.done_s if self.parent else 0.0)
             self._world.note(f"{self.machine.key}{how} resumes from {self.script.done_s:.0f} s of work")
-
-    @property
-    def _is_superseded(self) -> bool:
-        return any(fence.attempt > self.number for fence in self.shelf.fences)
 
     def hear(self, age_s: float = 0.0) -> None:
         """Reads the server's messages, if it can. `age_s`: since it last could."""
@@ -162,8 +153,8 @@ class Agent:
 
     def warn(self, seconds: float) -> None:
         """The provider sends an eviction notice."""
-        at = self._clock()
-        self._notice = Notice(at, at + timedelta(seconds=seconds), drill=False)
+        at = self.clock()
+        self.notice = Notice(at, at + timedelta(seconds=seconds), drill=False)
         if self._free and self.begun:
             self.heed()
             if self.gang:
@@ -171,20 +162,20 @@ class Agent:
         self._world.stirred()
 
     def reassure(self) -> None:
-        self._notice = None
+        self.notice = None
         if self.gang:
             self.gang.warned(self.node, given=False)
         self._world.stirred()
 
     def hang(self, seconds: float) -> None:
-        self.mute()
+        self.reports.mute()
         self._stop()
         self.hung += 1
         self._timeline.after(seconds, self._come_to)
 
     def cut_off(self, seconds: float) -> None:
         """It keeps working, but can neither read nor write."""
-        self.mute()
+        self.reports.mute()
         self.cut += 1
         self._world.leases.settle(self.machine)
         self._timeline.after(seconds, self._come_back)
@@ -197,7 +188,7 @@ class Agent:
 
     def die(self) -> None:
         if self.alive:
-            self.mute()
+            self.reports.mute()
             self._stop()
             self.alive = False
             if self.gang:
@@ -216,65 +207,6 @@ class Agent:
         done_s = self.script.done_s
         return self._timeline.after(self.plan.save_s, lambda: self._leave(done_s))
 
-    # Its reports
-
-    def said(self) -> Report | None:
-        """Its newest report in the store."""
-        if not self.begun:
-            return None
-        return self._said if self.silent_since is not None else self._report()
-
-    @property
-    def news(self) -> tuple[object, ...]:
-        """What it writes a new report for, without waiting for its next heartbeat."""
-        return self._beat, self._started_at, self.outcome, self._notice, self._kept, self.silent_since
-
-    @property
-    def healthy(self) -> bool:
-        """Only the store prevents its reports."""
-        return self.alive and self._mutes == self._store_mutes
-
-    def mute(self, *, by_store: bool = False) -> None:
-        self._store_mutes += by_store
-        if self._mutes == 0 and self.begun:
-            self._said, self.silent_since = self._report(), self._timeline.now
-            self._world.fell_silent()
-        self._mutes += 1
-
-    def unmute(self, *, by_store: bool = False) -> None:
-        self._store_mutes -= by_store
-        self._mutes -= 1
-        if self._mutes == 0 and self.alive:
-            self.silent_since = None
-            self._world.stirred()
-
-    def _report(self) -> Report:
-        at, failed = self._clock(), self.outcome is Outcome.FAILED
-        phase = Phase.DONE if self.outcome else Phase.RUNNING if self._started_at else Phase.PREPARING
-        tells = self.plan.job.deadline is not None
-        return Report(
-            attempt=self.number,
-            node=self.node,
-            phase=phase,
-            at=at,
-            beat=self._beat,
-            started_at=self._started_at,
-            ended_at=self._ended_at,
-            outcome=self.outcome,
-            exit_code=(1 if failed else 0) if self.outcome else None,
-            message="the script failed" if failed else "",
-            notice=self._notice,
-            progress=self.script.done_s / self.plan.work_s if tells and self.plan.reports else None,
-            save_s=self.plan.save_s if self._kept else 0.0,
-            effort=Effort(at, began_from=self._began_from(at), kept=self._kept),
-            stays=self.stays,
-        )
-
-    def _began_from(self, at: datetime) -> Kept | None:
-        return Kept(*self.parent.position, at) if self.parent else None
-
-    # Its actions
-
     # Beside the other nodes of its gang
 
     def restore(self, until: float | None) -> Set | None:
@@ -288,9 +220,9 @@ class Agent:
 
     def start_ranks(self) -> None:
         """All have met."""
-        if not self.reads or self._ending or self._started_at:
+        if not self.reads or self._ending or self.started_at:
             return
-        self._started_at = self._clock()
+        self.started_at = self.clock()
         self.script.go()
         self._world.stirred()
 
@@ -316,7 +248,7 @@ class Agent:
     def _train(self) -> None:
         if self.gang:
             return self._later(RETRY_S, self._train) if self.cut or self.shelf.full else self.gang.ready(self)
-        self._started_at = self._started_at or self._clock()
+        self.started_at = self.started_at or self.clock()
         self.script.go()
         self._go_on()
         return self._world.stirred()
@@ -361,11 +293,11 @@ class Agent:
         return then()
 
     def _put(self, done_s: float) -> None:
-        number = self._kept.number + 1 if self._kept else first_number(self.incarnation) + 1
+        number = self.kept.number + 1 if self.kept else first_number(self.incarnation) + 1
         made = Set((self.number, number), done_s)
         self.shelf.commit(made)
         self._world.promises.committed(self.machine.run, self.shelf, made)
-        self._kept = Kept(self.number, number, self._clock())
+        self.kept = Kept(self.number, number, self.clock())
         self._world.note(f"{self.machine.key} commits {done_s:.0f} s of work")
 
     def heed(self) -> None:
@@ -380,7 +312,7 @@ class Agent:
         self._stop()
         if outcome is Outcome.PEER_ENDED:
             self._later(ENDING_S, lambda: self._finish(outcome))
-        elif self._started_at:
+        elif self.started_at:
             self._save(self.script.done_s, lambda: self._finish(outcome))
         else:
             self._finish(outcome)
@@ -390,10 +322,10 @@ class Agent:
         self._ending = outcome
         if self.shelf.full or self.cut:
             return self._later(RETRY_S, lambda: self._finish(outcome))
-        self.outcome, self._ended_at = outcome, self._clock()
+        self.outcome, self.script_ended_at = outcome, self.clock()
         self.ended_at = self._timeline.now
         if self.gang and self.begun:
-            self.stays = bool(self.machine.lease_s) and outcome in SURVIVED and self._notice is None
+            self.stays = bool(self.machine.lease_s) and outcome in SURVIVED and self.notice is None
             self.gang.ended(self.node, outcome)
         self._world.note(f"{self.machine.key} reports {outcome}")
         self._world.leases.settle(self.machine)
@@ -425,9 +357,9 @@ class Agent:
         self._life += 1
 
     def _come_to(self) -> None:
-        away_s = self._away_s
+        away_s = self.reports.silent_s
         self.hung -= 1
-        self.unmute()
+        self.reports.unmute()
         if not self._free:
             return None
         if not self.begun:
@@ -437,7 +369,7 @@ class Agent:
         if ending := self._ending:
             self._ending = None
             return self.end(ending)
-        if self._started_at is None:
+        if self.started_at is None:
             self._later(RESTORE_S, self._train)
         else:
             self.script.go()
@@ -445,21 +377,17 @@ class Agent:
         return self.hear(away_s)
 
     def _come_back(self) -> None:
-        away_s = self._away_s
+        away_s = self.reports.silent_s
         self.cut -= 1
-        self.unmute()
+        self.reports.unmute()
         self._world.leases.settle(self.machine)
         self.hear(away_s)
-
-    @property
-    def _away_s(self) -> float:
-        return 0.0 if self.silent_since is None else self._timeline.now - self.silent_since
 
     @property
     def _free(self) -> bool:
         return self.alive and not self.hung
 
-    def _clock(self) -> datetime:
+    def clock(self) -> datetime:
         return moment(self._timeline.now + self.plan.skew_s)
 
     def _later(self, seconds: float, call: Then) -> None:

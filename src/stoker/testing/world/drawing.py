@@ -1,15 +1,19 @@
-"""Scenarios from a seed: calm ones, and stormy ones in which everything that can fail does."""
+"""Scenarios from a seed, and a scenario with a broken promise shrunk."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 
-from stoker.model.job.job import Fallback, Job, Spot
+from stoker.model.job.job import Fallback, Job, Priority, Spot
+from stoker.model.node import Cluster
 from stoker.testing.world.cloud import NAME
 from stoker.testing.world.scenario import MarketPlace, Mishap, MishapKind, RunPlan, Scenario
+from stoker.testing.world.sharing import PromiseBroken
+from stoker.testing.world.world import World
 
 BAD_WEATHER_S = 3600.0
 LONGEST_S = 432_000.0  # of a lease
@@ -25,6 +29,9 @@ LONG_FAULTS = (
     MishapKind.STORE_HANGS,
     MishapKind.KEY_ROTATED,
 )
+
+
+FAULTS = tuple(one for one in MishapKind if one is not MishapKind.CLUSTER_PAUSED)  # of every world
 
 
 def calm(seed: int, *, cloud: bool = False) -> Scenario:
@@ -147,7 +154,7 @@ def _places(drawn: random.Random) -> tuple[MarketPlace, ...]:
 
 
 def _mishap(drawn: random.Random, span_s: float) -> Mishap:
-    fault = drawn.choice(list(MishapKind))
+    fault = drawn.choice(FAULTS)
     at, run = drawn.uniform(0, min(span_s, BAD_WEATHER_S)), drawn.randrange(3)
     seconds = drawn.choice((5.0, 20.0, 60.0, 300.0, 900.0, 3000.0)) if fault in LONG_FAULTS else 0.0
     if fault is MishapKind.STOP_REFUSED:
@@ -200,7 +207,7 @@ def _gang_plan(drawn: random.Random, most: int, places: tuple[MarketPlace, ...],
 
 def _narrow(drawn: random.Random, place: MarketPlace, plans: tuple[RunPlan, ...]) -> MarketPlace:
     """One of two kinds may be too narrow for the widest run: one that fits nowhere never ends."""
-    widest = max(plan.job.nodes for plan in plans)
+    widest = max(plan.job.most_nodes for plan in plans)
     if drawn.random() < 0.5:
         return place
     room = drawn.randint(widest, 2 * widest)
@@ -217,3 +224,102 @@ def _gang_mishap(drawn: random.Random, span_s: float) -> Mishap:
     at = drawn.uniform(0, drawn.choice((300.0, min(span_s, BAD_WEATHER_S))))
     seconds = drawn.choice((0.0, 8.0, 30.0, 120.0)) if fault is not MishapKind.NO_CAPACITY else 300.0
     return Mishap(at, fault, drawn.randrange(3), seconds, where=drawn.randrange(8))
+
+
+def shared(seed: int) -> Scenario:
+    """Clusters that are too small for all their runs, with priorities, idle nodes and pauses."""
+    drawn = random.Random(f"shared {seed}")
+    cloud = drawn.random() < 0.8
+    places, on = _places(drawn), NAME if cloud else "local"
+    clusters = tuple(_cluster(drawn, f"pool-{number}", on) for number in range(drawn.randint(1, 2)))
+    plans = tuple(_shared_plan(drawn, clusters, places, cloud=cloud) for _ in range(drawn.randint(2, 5)))
+    span_s = max(plan.at + 2 * plan.work_s for plan in plans)
+    mishaps = [_shared_mishap(drawn, span_s) for _ in range(drawn.randint(0, 6))]
+    return Scenario(
+        seed,
+        plans,
+        tuple(sorted(mishaps, key=lambda one: one.at)),
+        places=places if cloud else (),
+        slots=drawn.randint(1, 4),
+        boot_s=tuple(drawn.choice((3.0, 20.0, 60.0, 200.0)) for _ in range(5)) if cloud else (0.2,),
+        release_s=drawn.choice((1.0, 5.0, 30.0)) if cloud else 0.1,
+        lease_s=LONGEST_S if cloud else 0.0,
+        clusters=clusters,
+    )
+
+
+def _cluster(drawn: random.Random, name: str, provider: str) -> Cluster:
+    idle_s = drawn.choice((30.0, 120.0, 600.0, 1800.0))
+    return Cluster(name, provider, drawn.randint(1, 4), min_nodes=drawn.choice((0, 0, 0, 1)), idle_s=idle_s)
+
+
+def _shared_plan(
+    drawn: random.Random, clusters: tuple[Cluster, ...], places: tuple[MarketPlace, ...], *, cloud: bool
+) -> RunPlan:
+    cluster = drawn.choice((*clusters, *clusters, None))
+    most = cluster.max_nodes if cluster else 4
+    plan = _gang_plan(drawn, drawn.choice((1, 1, most)), places, cloud=cloud)
+    priority = drawn.choice((Priority.LOW, Priority.LOW, Priority.NORMAL, Priority.HIGH))
+    person, name = drawn.choice(("ada", "bob")), cluster.name if cluster else ""
+    at = drawn.choice((plan.at, plan.at * 12))
+    return replace(plan, job=replace(plan.job, priority=priority), at=at, cluster=name, person=person)
+
+
+def _shared_mishap(drawn: random.Random, span_s: float) -> Mishap:
+    if drawn.random() < 0.75:
+        return _gang_mishap(drawn, span_s)
+    seconds = drawn.choice((5.0, 60.0, 900.0))
+    return Mishap(drawn.uniform(0, span_s), MishapKind.CLUSTER_PAUSED, drawn.randrange(2), seconds)
+
+
+def broken(scenario: Scenario, world: type[World] = World) -> PromiseBroken | None:
+    """The broken promise; None: every promise is kept. An engine that raises breaks one, too."""
+    try:
+        world(scenario).live()
+    except PromiseBroken as found:
+        return found
+    except Exception as error:
+        return PromiseBroken("the engine does not fail", f"{type(error).__name__}: {error}")
+    return None
+
+
+def shrunk(scenario: Scenario, promise: str, world: type[World] = World) -> Scenario:
+    """Fewer faults, fewer runs, simpler ones: repeated while the promise is still broken."""
+    while smaller := next((one for one in _smaller(scenario) if _breaks(one, promise, world)), None):
+        scenario = smaller
+    return scenario
+
+
+def story(scenario: Scenario, kind: type[World] = World) -> list[str]:
+    """The events of a scenario, line by line, up to the broken promise."""
+    world = kind(scenario, trace=True)
+    try:
+        world.live()
+        end = "every promise was kept"
+    except PromiseBroken as found:
+        end = f"broken: {found}"
+    except Exception as error:
+        end = f"broken: {type(error).__name__}: {error}"
+    return [*(world.trace or []), end]
+
+
+def _breaks(scenario: Scenario, promise: str, world: type[World]) -> bool:
+    found = broken(scenario, world)
+    return found is not None and found.promise == promise
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    mishaps, plans = scenario.mishaps, scenario.plans
+    half = len(mishaps) // 2
+    if half > 1:
+        yield replace(scenario, mishaps=mishaps[:half])
+        yield replace(scenario, mishaps=mishaps[half:])
+    for number in range(len(mishaps)):
+        yield replace(scenario, mishaps=mishaps[:number] + mishaps[number + 1 :])
+    if len(plans) > 1:
+        for number in range(len(plans)):
+            yield replace(scenario, plans=plans[:number] + plans[number + 1 :])
+    for number, plan in enumerate(plans):
+        for simpler in (replace(plan, at=0.0), replace(plan, failures=0), replace(plan, skew_s=0.0)):
+            if simpler != plan:
+                yield replace(scenario, plans=(*plans[:number], simpler, *plans[number + 1 :]))

@@ -1,21 +1,140 @@
-"""The nodes of one attempt with several: they meet, work in step and hear of each other, as `agent/gang/` does it.
-
-A step needs every node: while one of them is absent, hangs or saves for its eviction, the others wait in a collective.
-"""
+"""What agents of a gang share: the store of a run, the script, and how nodes meet."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from stoker.model import snapshot
+from stoker.model.orders import Notice, Wish
+from stoker.model.run.money import Fuse
 from stoker.model.run.report import Outcome
-from stoker.testing.world.scenario import RunPlan
-from stoker.testing.world.script import WorldScript
-from stoker.testing.world.shelf import Set
+from stoker.model.snapshot import Fence, Position
+from stoker.testing.world.scenario import RunPlan, Timeline
 
 if TYPE_CHECKING:
     from stoker.testing.world.agent import Agent
     from stoker.testing.world.world import World
+
+
+class WorldScript:
+    def __init__(self, timeline: Timeline, work_s: float) -> None:
+        self._timeline = timeline
+        self.work_s = work_s
+        self._base_s = 0.0  # work done when it last started or changed
+        self._since: float | None = None  # None: it is stopped
+        self._speed = 1.0
+
+    @property
+    def works(self) -> bool:
+        return self._since is not None
+
+    @property
+    def done_s(self) -> float:
+        if self._since is None:
+            return self._base_s
+        return min(self._base_s + (self._timeline.now - self._since) * self._speed, self.work_s)
+
+    @property
+    def ends_in_s(self) -> float:
+        return (self.work_s - self.done_s) / self._speed
+
+    def put_back(self, done_s: float) -> None:
+        self._base_s = done_s
+
+    def go(self) -> None:
+        self._base_s, self._since = self.done_s, self._timeline.now
+
+    def stop(self) -> None:
+        self._base_s, self._since = self.done_s, None
+
+    def slow_down(self, factor: float) -> None:
+        """Also of a stopped one: it is slower when it continues."""
+        done_s, going = self.done_s, self.works
+        self._base_s, self._since = done_s, self._timeline.now if going else None
+        self._speed *= factor
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """A checkpoint: the amount of work in it."""
+
+    position: Position
+    done_s: float
+
+
+@dataclass(slots=True)
+class Word:
+    """The server's message to a node of an attempt."""
+
+    wish: Wish = Wish.GO_ON
+    notice: Notice | None = None
+    fuse: Fuse | None = None
+    broken: bool = False  # another node of its gang has ended
+
+
+class RunShelf:
+    """One for each run, with a part for each of its nodes."""
+
+    def __init__(self, nodes: int = 1) -> None:
+        self.full = 0  # how many faults prevent writes
+        self.hung = 0  # how many of those prevent reads, too
+        self.failures = 0  # attempts that ended with the script's own failure
+        self.parts = [WorldShelf(self) for _ in range(nodes)]
+
+
+@dataclass(slots=True)
+class WorldShelf:
+    run: RunShelf
+    orders: set[int] = field(default_factory=set)  # of attempts
+    words: dict[int, Word] = field(default_factory=dict)
+    told_at: dict[int, float] = field(default_factory=dict)  # by attempt: when its budget was sent
+    begun: set[int] = field(default_factory=set)  # attempts with a first report: each starts once
+    sets: dict[Position, Set] = field(default_factory=dict)
+    fences: list[Fence] = field(default_factory=list)
+    head: Set | None = None  # the true newest set of an attempt with the right to commit
+    rightful: list[Set] = field(default_factory=list)  # all of those, up to the one that was last resumed from
+
+    @property
+    def full(self) -> int:
+        return self.run.full
+
+    def is_fenced(self, attempt: int, incarnation: int = 1) -> bool:
+        return snapshot.fenced(attempt, self.fences, incarnation)
+
+    def is_superseded(self, attempt: int) -> bool:
+        """A later one has taken over."""
+        return any(fence.attempt > attempt for fence in self.fences)
+
+    def take_over(self, attempt: int, incarnation: int = 1) -> Set | None:
+        """Raises the fence of an attempt: what it resumes from, as `agent/checkpoints/restoring.py` does."""
+        self.fences.append(snapshot.claim(attempt, incarnation))
+        return self.restore(attempt, incarnation)
+
+    def restore(self, attempt: int, incarnation: int = 1, until: float = math.inf) -> Set | None:
+        """The newest set with no more work than that. Nodes of a gang agree on one that all have."""
+        known = [one for one in snapshot.visible(self.sets, self.fences) if self.sets[one].done_s <= until]
+        found = self.sets[known[0]] if known else None
+        mine = Fence(attempt, *(found.position if found else (0, 0)), incarnation)
+        self.fences = [mine if one.author == mine.author else one for one in self.fences]
+        return found
+
+    def resumed(self, found: Set | None) -> None:
+        """Every node of a gang resumes from this one, or from nothing: what lies behind it no longer counts."""
+        self.head = found
+        self.rightful = [one for one in self.rightful if found and one.done_s <= found.done_s]
+
+    def commit(self, made: Set) -> None:
+        self.sets[made.position] = made
+        if not snapshot.fenced(made.position[0], self.fences, snapshot.author(made.position)[1]):
+            self.head = made
+            self.rightful.append(made)
+
+    def word(self, attempt: int) -> Word:
+        return self.words.get(attempt) or Word()
+
 
 HEARD_S = 1.0  # until a message of a peer is read
 FAILED_S = 0.1  # until the ranks of its peers fail, where they notice
@@ -27,7 +146,7 @@ class WorldGang:
         self._world = world
         self._timeline = world.timeline
         self.plan = plan
-        self.nodes = plan.job.nodes
+        self.nodes = plan.job.most_nodes
         self.script = WorldScript(world.timeline, plan.work_s)
         self.agents: dict[int, Agent] = {}  # by node: those that are ready
         self.at_work: set[int] = set()  # nodes whose ranks run

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stoker.engine.decision import Decision
-from stoker.engine.drills import evict
-from stoker.model.node.orders import Wish
+from stoker.engine.decision import Decision, evict
+from stoker.model.orders import Wish
 from stoker.model.run.run import Run
 from stoker.testing.world.agent import Agent
 from stoker.testing.world.cloud import DEAR
@@ -100,12 +99,12 @@ def _full_store(world: World, mishap: Mishap) -> None:
     agents = [agent for agent in world.agents.values() if agent.machine.run == run.id and agent.alive]
     shelf.full += 1
     for agent in agents:
-        agent.mute()
+        agent.reports.mute()
 
     def has_room() -> None:
         shelf.full -= 1
         for agent in agents:
-            agent.unmute()
+            agent.reports.unmute()
 
     world.timeline.after(mishap.seconds, has_room)
 
@@ -117,13 +116,13 @@ def _store_hangs(world: World, mishap: Mishap) -> None:
     for shelf in shelves:
         shelf.full, shelf.hung = shelf.full + 1, shelf.hung + 1
     for agent in agents:
-        agent.mute(by_store=True)
+        agent.reports.mute(by_store=True)
 
     def answers() -> None:
         for shelf in shelves:
             shelf.full, shelf.hung = shelf.full - 1, shelf.hung - 1
         for agent in agents:
-            agent.unmute(by_store=True)
+            agent.reports.unmute(by_store=True)
         world.server.deafen(-1)
 
     world.timeline.after(mishap.seconds, answers)
@@ -190,6 +189,13 @@ def _drill(world: World, mishap: Mishap) -> None:
         world.stirred()
 
 
+def _cluster_paused(world: World, mishap: Mishap) -> None:
+    if names := sorted(world.clusters):
+        name = names[mishap.run % len(names)]
+        world.pause(name, paused=True)
+        world.timeline.after(mishap.seconds, lambda: world.pause(name, paused=False))
+
+
 ELSEWHERE: dict[MishapKind, Callable[[World, Mishap], None]] = {
     MishapKind.FULL_STORE: _full_store,
     MishapKind.STORE_HANGS: _store_hangs,
@@ -201,4 +207,5 @@ ELSEWHERE: dict[MishapKind, Callable[[World, Mishap], None]] = {
     MishapKind.CLOCK: _clock,
     MishapKind.CANCEL: _cancel,
     MishapKind.DRILL: _drill,
+    MishapKind.CLUSTER_PAUSED: _cluster_paused,
 }

@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from stoker.engine.lease import spare_keys
 from stoker.engine.money import meter
-from stoker.engine.nodes.keys import spare_keys
 from stoker.engine.patience import MOST_LOST, was_lost, without_progress
-from stoker.model import checkpoint
-from stoker.model.node.orders import Wish
+from stoker.model import snapshot
+from stoker.model.orders import Wish
 from stoker.model.run.report import Outcome
 from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
-from stoker.testing.world.cloud import DEAR
-from stoker.testing.world.machine import WorldMachine
+from stoker.testing.world.cloud import DEAR, WorldMachine
+from stoker.testing.world.gang import Set, WorldShelf
 from stoker.testing.world.scenario import MishapKind
-from stoker.testing.world.shelf import Set, WorldShelf
+from stoker.testing.world.sharing import PromiseBroken, SharingPromises
 
 if TYPE_CHECKING:
     from stoker.testing.world.agent import Agent
@@ -29,19 +29,12 @@ LEAVING_S = 60.0  # for a node whose lease has expired to save and be gone
 SMALLEST_USD = 1e-5  # a thousandth of a cent: clocks count microseconds
 
 
-class PromiseBroken(Exception):
-    """A promise was broken. `promise` names it; shrinking looks for the same one."""
-
-    def __init__(self, promise: str, what: str) -> None:
-        super().__init__(f"{promise}: {what}")
-        self.promise = promise
-
-
 class Promises:
     def __init__(self, world: World) -> None:
         self._world = world
         self._known: dict[str, Run] = {}  # at the last check
         self._keys: dict[str, set[str]] = {}  # by run: of all nodes that its facts have ever named
+        self.sharing = SharingPromises(world)
 
     def check(self) -> None:
         """After every event."""
@@ -53,6 +46,8 @@ class Promises:
                 self._within_budget(run)
         if self._world.sees_everything:
             self._one_at_a_time()
+        if self._world.clusters:
+            self.sharing.check()
 
     def made(self, machine: WorldMachine) -> None:
         """A billed resource is recorded before it is requested."""
@@ -77,7 +72,7 @@ class Promises:
 
     def committed(self, run: str, shelf: WorldShelf, made: Set) -> None:
         """A commit of an attempt after another has taken over must never count."""
-        if shelf.head is not made and made.position in checkpoint.visible(shelf.sets, shelf.fences):
+        if shelf.head is not made and made.position in snapshot.visible(shelf.sets, shelf.fences):
             raise PromiseBroken("one writer", f"{made} of {run} counts, though a later attempt has taken over")
 
     def lease_is_over(self, machine: WorldMachine) -> None:
@@ -102,6 +97,7 @@ class Promises:
         if before and before.state.ended and _end(before) != _end(run):
             raise PromiseBroken("one end", f"{run.name} had ended as {before.state} and is now {run.state}")
         self._keys.setdefault(run.id, set()).update(self._named(run))
+        self.sharing.changed(before, run)
         self._no_healthy_node_is_lost(before, run)
         if run.state is RunState.PAUSED:
             self._world.paused(run)
@@ -114,7 +110,7 @@ class Promises:
 
     def _is_not_lost(self, was: Member | None, run: Run, newest: Member) -> None:
         agent = self._world.agents.get(newest.key)
-        if not agent or not agent.healthy:
+        if not agent or not agent.reports.healthy:
             return
         shelf = self._world.shelves[run.id]
         if shelf.full > shelf.hung:  # it cannot even write its first report
@@ -146,7 +142,8 @@ class Promises:
             for one in (MishapKind.BLIND, MishapKind.LOGGED_OUT, MishapKind.STORE_HANGS, MishapKind.KEY_ROTATED)
         )
         unseen_s = blind_s + away[MishapKind.CRASH] + leaving_s if away[MishapKind.DEAR] else 0.0
-        return SMALLEST_USD + (away[MishapKind.CLOCK] + unseen_s) * dearest / 3600
+        handed_over_s = LEAP_S if scenario.clusters else 0.0  # until it is saved that a machine is idle
+        return SMALLEST_USD + (away[MishapKind.CLOCK] + unseen_s + handed_over_s) * dearest / 3600
 
     def _one_at_a_time(self) -> None:
         """No two attempts of a run work, nor two nodes in one place of a gang."""

@@ -1,12 +1,46 @@
-"""The contents of a world, and its faults: plain data, drawn beforehand, so that it can be shrunk."""
+"""The contents of a world, its faults, and its virtual time: plain data, drawn beforehand."""
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
 from stoker.model.job.job import Job
+from stoker.model.node import Cluster
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+Happening = Callable[[], None]
+
+
+class Timeline:
+    def __init__(self) -> None:
+        self.now = 0.0  # seconds
+        self._coming: list[tuple[float, int, Happening]] = []
+        self._count = 0  # of two events at the same moment, the one planned first comes first
+
+    def at(self, when: float, happening: Happening) -> None:
+        self._count += 1
+        heapq.heappush(self._coming, (max(when, self.now), self._count, happening))
+
+    def after(self, seconds: float, happening: Happening) -> None:
+        self.at(self.now + seconds, happening)
+
+    def step(self) -> bool:
+        """Executes the next event. False when there is none."""
+        if not self._coming:
+            return False
+        self.now, _, happening = heapq.heappop(self._coming)
+        happening()
+        return True
+
+
+def moment(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
 
 
 class MishapKind(StrEnum):
@@ -37,6 +71,7 @@ class MishapKind(StrEnum):
     CLOCK = "clock"  # the same, and the computer's clock is wrong by that much afterwards, either way
     CANCEL = "cancel"  # a user cancels the run
     DRILL = "drill"  # a user simulates an eviction
+    CLUSTER_PAUSED = "cluster-paused"  # a user pauses a cluster, and resumes it after so many seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +101,8 @@ class RunPlan:
     skew_s: float = 0.0  # how wrong the clocks of its nodes are
     shards: bool = False  # every node of a gang saves its part; else the first one saves for all
     peers_fail: bool = True  # ranks fail when they lose a peer; else they wait until they are ended
+    cluster: str = ""  # the name of the one that it is submitted to; empty: to the provider
+    person: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +130,7 @@ class Scenario:
     lease_s: float = 432_000.0  # the longest of a node; 0: no leases
     idle_s: float = 600.0  # of a node without a run
     restore_s: float = 0.0  # until the provider restores an evicted spot machine; 0: never
+    clusters: tuple[Cluster, ...] = ()
     notice_s: float = 0.0  # before a place closes, for the machines there
     notes: str = field(default="", compare=False)
 

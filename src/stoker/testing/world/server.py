@@ -7,22 +7,21 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from stoker.engine import looking, rounds
-from stoker.engine.decision import Action, Decision, Land, StartNode, StartSpare, StopNode, TellAgent
+from stoker.engine import lease, looking, nodes, rounds
+from stoker.engine.clusters import ClusterFacts
+from stoker.engine.decision import Action, Decision, Land, Sighting, StartNode, StartSpare, StopNode, TellAgent
+from stoker.engine.lease import node_of, spare_key
 from stoker.engine.looking import Heard, Requests, gone_keys
 from stoker.engine.money import fuse
-from stoker.engine.nodes import lease, leftovers
-from stoker.engine.nodes.keys import node_of, spare_key
-from stoker.engine.nodes.leftovers import GRACE_S
-from stoker.engine.sighting import Sighting
+from stoker.engine.nodes import GRACE_S
 from stoker.errors import Conflict, ProviderFailed, StokerError, StoreDenied
-from stoker.model.node.node import Need, NodeSight, Offer
-from stoker.model.node.orders import Wish
+from stoker.model.node import Cluster, Need, NodeSight, Offer
+from stoker.model.orders import Wish
 from stoker.model.run.money import Fuse
 from stoker.model.run.report import Report
 from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
-from stoker.testing.world.shelf import Word
-from stoker.testing.world.timeline import moment
+from stoker.testing.world.gang import Word
+from stoker.testing.world.scenario import moment
 
 if TYPE_CHECKING:
     from stoker.testing.world.world import World
@@ -83,6 +82,9 @@ class WorldServer:
         with suppress(Conflict):
             self.saved[run_id] = how(self.saved[run_id]).run
 
+    def cluster_changed(self, cluster: Cluster) -> None:
+        """It is looked up in every round."""
+
     def crash_soon(self, where: int, seconds: float) -> None:
         """After so many steps of its next round."""
         self._world.crash_s, self.crash_in = seconds, where
@@ -141,8 +143,9 @@ class WorldServer:
         seen = {run.id: self._sighting(run, sights) for run in runs if not rounds.untouched(run)}
         market: dict[tuple[str, Need], Sequence[Offer]] = {}
         for run in runs:
-            market.update(self._cloud.market(run.job))
-        decisions = rounds.decide(runs, seen, rounds.Scene(self._world.slots, self.now, market))
+            market.update(self._cloud.market(run.job, run.pool))
+        pools = ClusterFacts(self._world.clusters, {self._world.provider} if self._world.features.warm else ())
+        decisions = rounds.decide(runs, seen, rounds.Scene(self._world.slots, self.now, market, clusters=pools))
         self._step()
         return self._carry_out(decisions, sights)
 
@@ -267,7 +270,7 @@ class WorldServer:
         agent, deaf = self._world.agents.get(key), bool(self._deaf)
         return Heard(
             report=self._read(key),
-            silent_s=self._silent_s(agent.silent_since if agent else None),
+            silent_s=self._silent_s(agent.reports.silent_since if agent else None),
             deaf=deaf or self._timeline.now < self._heard_from,
             said_at=moment(agent.ended_at + self._wrong_s) if agent and agent.ended_at is not None else None,
             in_full=not deaf,
@@ -277,7 +280,7 @@ class WorldServer:
     def _read(self, key: str) -> Report | None:
         agent = self._world.agents.get(key)
         if not self._deaf:
-            self._said[key] = agent.said() if agent else None
+            self._said[key] = agent.reports.said() if agent else None
         return self._said.get(key)
 
     def _silent_s(self, since: float | None) -> float:
@@ -288,13 +291,13 @@ class WorldServer:
 
     def _leftovers(self, sights: list[NodeSight]) -> list[StopNode]:
         seen = {self._world.provider: sights}
-        needed = leftovers.needed([run for run in self.saved.values() if run.tended], seen)
+        needed = nodes.needed([run for run in self.saved.values() if run.tended], seen)
         now = self._timeline.now
         self._unclaimed = {one.key: self._unclaimed.get(one.key, now) for one in sights if one.key not in needed}
         if not self._unclaimed:
             return []
         ages = {key: now - since for key, since in self._unclaimed.items()}
-        return leftovers.release_unneeded(seen, needed, ages, seen if self._world.scenario.lease_s else ())
+        return nodes.release_unneeded(seen, needed, ages, seen if self._world.scenario.lease_s else ())
 
     def _plan(self, *, changed: bool) -> None:
         """The next round: soon after a change, later and later without one."""
@@ -308,6 +311,7 @@ class WorldServer:
             unclaimed_s = self._timeline.now - min(self._unclaimed.values())
             yield max(self._grace_s - unclaimed_s, LOOK_S) if unclaimed_s < self._grace_s else self._pause_s
         for run in self.saved.values():
+            yield from self._idle_waits(run)
             if not run.open or run.state is RunState.PAUSED:
                 continue
             attempt = run.attempt
@@ -321,6 +325,13 @@ class WorldServer:
             if run.costing and (allowance := fuse.own(run)):
                 left_s = fuse.left_s(run, allowance, self.now) - fuse.save_s(run)
                 yield left_s + LOOK_S if left_s > 0 else self._pause_s
+
+    def _idle_waits(self, run: Run) -> Iterator[float]:
+        for one in run.idle:
+            cluster = self._world.clusters.get(run.cluster)
+            if one.until is None and cluster:
+                left_s = cluster.idle_s - (self.now - one.since).total_seconds()
+                yield left_s + LOOK_S if left_s > 0 and not one.released else self._pause_s
 
 
 def _newest(run: Run) -> Attempt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -11,24 +12,21 @@ from typing import TYPE_CHECKING, Self
 from stoker.engine.decision import Decision
 from stoker.engine.money.fuse import set_budget
 from stoker.errors import BudgetTooSmall
-from stoker.model.node.node import Features
+from stoker.model.node import Features
 from stoker.model.run.run import Run, RunState
 from stoker.testing.world.agent import Agent
-from stoker.testing.world.cloud import NAME, WorldCloud
-from stoker.testing.world.gang import WorldGang
-from stoker.testing.world.leases import WorldLeases
-from stoker.testing.world.machine import WorldMachine
+from stoker.testing.world.cloud import NAME, WorldCloud, WorldLeases, WorldMachine
+from stoker.testing.world.gang import RunShelf, WorldGang, WorldShelf
 from stoker.testing.world.mishaps import befall
 from stoker.testing.world.promises import Promises
-from stoker.testing.world.scenario import MishapKind, RunPlan, Scenario
+from stoker.testing.world.scenario import MishapKind, RunPlan, Scenario, Timeline
 from stoker.testing.world.server import PATIENCE_S, WorldServer
-from stoker.testing.world.shelf import RunShelf, WorldShelf
-from stoker.testing.world.timeline import Timeline
 
 if TYPE_CHECKING:
-    from stoker.testing.world.real.server import RealServer
+    from stoker.testing.world.real.world import RealServer
 
 LONGEST_S = 14 * 86400.0  # after the last fault everything ends sooner than this
+PACKED_UP_S = 7200.0  # after the end of the last run: then a user pauses all clusters for good
 RAISED_AFTER_S = 300.0  # until a user raises the budget of a paused run
 
 
@@ -47,6 +45,9 @@ class World:
         self.provider = NAME if scenario.places else "local"
         self.slots = {self.provider: None if scenario.places else scenario.slots}
         self.features = Features(lease_s=scenario.lease_s, idle_s=scenario.idle_s, patience_s=PATIENCE_S)
+        self.clusters = {one.name: one for one in scenario.clusters}
+        self.features = replace(self.features, warm=bool(scenario.clusters and scenario.places))
+        self.packed_up = False
         self.sees_everything = all(one.fault is not MishapKind.UNSEEN for one in scenario.mishaps)
         self._paused: set[str] = set()
         self._furnish()
@@ -68,13 +69,30 @@ class World:
     def check(self) -> None:
         """After every event."""
         self.promises.check()
+        if self.clusters and not self.packed_up and self._all_ended:
+            self.packed_up = True
+            self.timeline.after(PACKED_UP_S, self._pack_up)
+
+    def pause(self, name: str, *, paused: bool) -> None:
+        """A user pauses a cluster, or resumes it."""
+        cluster = self.clusters[name] = replace(self.clusters[name], paused=paused)
+        self.note(f"a user {'pauses' if paused else 'resumes'} cluster {name}")
+        self.promises.sharing.paused(name, paused=paused)
+        self.server.cluster_changed(cluster)
+        self.stirred()
+
+    def _pack_up(self) -> None:
+        for name in self.clusters:
+            self.pause(name, paused=True)
+
+    @property
+    def _all_ended(self) -> bool:
+        runs = self.server.saved
+        return len(runs) == len(self.scenario.plans) and all(run.state.ended for run in runs.values())
 
     @property
     def is_over(self) -> bool:
-        runs = self.server.saved
-        if len(runs) < len(self.scenario.plans) or self.cloud.machines:
-            return False
-        return all(run.state.ended for run in runs.values())
+        return not self.cloud.machines and self._all_ended
 
     def paused(self, run: Run) -> None:
         """A user will notice it, and raise its budget."""
@@ -110,7 +128,7 @@ class World:
         mine = [one for one in self.agents.values() if one.machine.run == run_id and one.alive and not one.machine.off]
         if not mine:
             return None
-        is_gang = self.scenario.plans[place % len(self.scenario.plans)].job.nodes > 1
+        is_gang = self.scenario.plans[place % len(self.scenario.plans)].job.most_nodes > 1
         return mine[node % len(mine)] if is_gang else mine[-1]
 
     def _connect(self) -> None:
@@ -159,8 +177,10 @@ class World:
             python="",
             submitted_at=self.server.now,
             budget=plan.job.budget,
+            person=plan.person,
+            pool=self.clusters[plan.cluster].pool if plan.cluster else None,
         )
-        self.shelves[run.id] = RunShelf(plan.job.nodes)
+        self.shelves[run.id] = RunShelf(plan.job.most_nodes)
         self.server.add(run)
         self.stirred()
 
@@ -180,7 +200,7 @@ class World:
 
     def _new_agent(self, machine: WorldMachine, plan: RunPlan) -> Agent:
         gang = None
-        if plan.job.nodes > 1:
+        if plan.job.most_nodes > 1:
             gang = self._gangs.setdefault((machine.run, machine.number), WorldGang(self, plan))
         return Agent(self, machine, plan, self.shelf(machine.run, machine.node), gang)
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from stoker.twin import ids
-from stoker.twin.access import rights
-from stoker.twin.arm import generic, groups
-from stoker.twin.arm.requests import bodies, versions
-from stoker.twin.arm.requests.ask import ROUTES, ArmAnswer, Ask, accepted, begin, needed, page, route
+from stoker.twin import ids, rights
+from stoker.twin.arm import bodies
+from stoker.twin.arm.ask import ROUTES, ArmAnswer, Ask, accepted, begin, needed, page, route
+from stoker.twin.arm.resources import deletable, refuse_deleting, require_group
 from stoker.twin.arm.subscription import places, policies
 from stoker.twin.arm.template import Scope, evaluate
 from stoker.twin.refusal import Refused, conflict, deployment_failed
@@ -23,8 +22,8 @@ DEPLOYMENTS = "Microsoft.Resources/deployments"
 @route("PUT", DEPLOYMENTS)
 def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     """Requests each part as its own PUT would, and ends when they have. The first refusal fails the deployment."""
-    groups.require(cloud, ask)
-    groups.refuse_deleting(cloud, ask)
+    require_group(cloud, ask)
+    refuse_deleting(cloud, ask)
     _refuse_active(cloud, ask)
     planned = _ordered(_resources(cloud, ask))
     given = ask.body["properties"]
@@ -65,7 +64,7 @@ def _refuse_active(cloud: CloudState, ask: Ask) -> None:
 @route("POST", DEPLOYMENTS, "validate")
 def validate(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     """Everything except execution: reports also what a part would be refused for."""
-    groups.require(cloud, ask)
+    require_group(cloud, ask)
     planned = _ordered(_resources(cloud, ask))
     _, refusal = _apply(cloud, ask, planned)
     if refusal:
@@ -93,7 +92,7 @@ _SEE_INSIDE = (
 
 @route("GET", DEPLOYMENTS)
 def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    groups.require(cloud, ask)
+    require_group(cloud, ask)
     deployment = cloud.find(ask.id)
     if deployment is None:
         raise Refused(404, "DeploymentNotFound", f"Deployment '{ask.target.name}' could not be found.")
@@ -104,14 +103,14 @@ def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
 
 @route("GET", "Microsoft.Resources", "deployments")
 def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    groups.require(cloud, ask)
+    require_group(cloud, ask)
     return cloud, page(ask, [one.answer() for one in cloud.all(DEPLOYMENTS, ask.target.group)])
 
 
 @route("POST", DEPLOYMENTS, "cancel")
 def cancel(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     """Parts that were already requested are still created, but nothing waits for them."""
-    groups.require(cloud, ask)
+    require_group(cloud, ask)
     there = cloud.find(ask.id)
     if there is None:
         raise Refused(404, "DeploymentNotFound", f"Deployment '{ask.target.name}' could not be found.")
@@ -134,7 +133,7 @@ def _not_running(_cloud: CloudState, deployment: Resource) -> None:
         )
 
 
-generic.deletable(DEPLOYMENTS, _not_running)
+deletable(DEPLOYMENTS, _not_running)
 
 
 def _resources(cloud: CloudState, ask: Ask) -> list[dict[str, Any]]:
@@ -207,7 +206,7 @@ def _scope(cloud: CloudState, ask: Ask) -> Scope:
         return found.answer()
 
     variables = given["template"].get("variables") or {}
-    region = groups.require(cloud, ask).region
+    region = require_group(cloud, ask).region
     plain = Scope({}, variables, target.subscription, cloud.tenant, target.group, region, reference)
     return replace(plain, parameters={name: evaluate(value, plain) for name, value in values.items()})
 
@@ -247,11 +246,11 @@ def _apply(cloud: CloudState, ask: Ask, planned: list[dict[str, Any]]) -> tuple[
             return replace(cloud, faults=left), Refused(fault.status, fault.code, fault.message)
         try:
             bodies.check_outline(part)
-            versions.check(part)
+            bodies.check(part)
             part = bodies.checked(part)
             _check_rights(cloud, part)
             places.check(cloud, part)
-            policies.check(cloud, part)
+            policies.check_policies(cloud, part)
             cloud, _ = handler(cloud, part)
         except Refused as refusal:
             return cloud, refusal

@@ -1,20 +1,91 @@
-"""Virtual networks, subnets, security groups, public addresses and network interfaces."""
+"""Virtual networks, subnets, security groups, public addresses and network interfaces, with their rules."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
 from stoker.twin import ids
-from stoker.twin.arm import generic, groups, networkrules
-from stoker.twin.arm.requests.ask import ArmAnswer, Ask, needed, page, route
-from stoker.twin.market import addresses, prices
-from stoker.twin.market.addresses import ADDRESSES
+from stoker.twin.arm import resources
+from stoker.twin.arm.ask import ArmAnswer, Ask, needed, page, route
+from stoker.twin.market import prices
+from stoker.twin.market.prices import ADDRESSES
 from stoker.twin.refusal import Refused, invalid, not_found, parent_not_found
 from stoker.twin.state import Charge, CloudState, Resource
+
+Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
+_RULE_WORDS = {
+    "direction": ("Inbound", "Outbound"),
+    "access": ("Allow", "Deny"),
+    "protocol": ("*", "Tcp", "Udp", "Icmp", "Esp", "Ah"),
+}
+
+
+def check_subnets(space: Sequence[Any], subnets: Sequence[Mapping[str, Any]]) -> None:
+    """Each inside the network, and no overlaps."""
+    spaces = [_prefix(one) for one in space]
+    seen: list[tuple[str, Prefix]] = []
+    for subnet in subnets:
+        has = subnet["properties"]
+        for text in has.get("addressPrefixes") or [needed(has, "addressPrefix")]:
+            prefix, name = _prefix(text), str(subnet["name"])
+            if not any(_inside(prefix, one) for one in spaces):
+                raise invalid(
+                    f"Subnet '{name}' is not valid because its IP address range is outside the IP address range of the "
+                    "virtual network.",
+                    "NetcfgSubnetRangeOutsideVnet",
+                )
+            if other := next((one for one, space in seen if prefix.overlaps(space)), ""):
+                raise invalid(
+                    f"Subnet '{name}' is not valid because its IP address range overlaps with that of an existing "
+                    "subnet "
+                    f"'{other}'.",
+                    "NetcfgSubnetRangesOverlap",
+                )
+            seen.append((name, prefix))
+
+
+def check_rules(rules: Sequence[Mapping[str, Any]]) -> None:
+    """Each with a unique priority from 100 to 4096 per direction."""
+    taken: dict[tuple[int, str], str] = {}
+    for rule in rules:
+        name, has = str(rule["name"]), rule["properties"]
+        for word, allowed in _RULE_WORDS.items():
+            if str(has.get(word, "")).lower() not in [one.lower() for one in allowed]:
+                raise invalid(
+                    f"Security rule {name} has invalid {word.title()}. Value provided: {has.get(word)} Allowed values: "
+                    f"{', '.join(allowed)}.",
+                    f"SecurityRuleInvalid{word.title()}",
+                )
+        priority = has.get("priority")
+        if not isinstance(priority, int) or not 100 <= priority <= 4096:
+            raise invalid(
+                f"Security rule has invalid Priority. Value provided: {priority} Allowed range 100-4096.",
+                "SecurityRuleInvalidPriority",
+            )
+        key = (priority, str(has["direction"]).lower())
+        if key in taken:
+            raise invalid(
+                f"Security rule {name} conflicts with rule {taken[key]}. Rules cannot have the same Priority and "
+                "Direction.",
+                "SecurityRuleConflict",
+            )
+        taken[key] = name
+
+
+def _prefix(text: Any) -> Prefix:
+    try:
+        return ipaddress.ip_network(str(text))
+    except ValueError:
+        raise invalid(f"Value provided: {text} is not a valid CIDR notation.", "InvalidCIDRNotation") from None
+
+
+def _inside(prefix: Prefix, space: Prefix) -> bool:
+    return prefix.version == space.version and space.overlaps(prefix) and prefix.prefixlen >= space.prefixlen
+
 
 NETWORKS = "Microsoft.Network/virtualNetworks"
 RULES = "Microsoft.Network/networkSecurityGroups"
@@ -30,16 +101,16 @@ _FIRST_HOST = 4  # Azure reserves the first four of each subnet
 def put_network(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     given = ask.body.get("properties", {})
     subnets = [_part(ask, "subnets", one) for one in given.get("subnets", ())]
-    networkrules.check_subnets(needed(given, "addressSpace", "addressPrefixes"), subnets)
-    return generic.store(cloud, ask, {**given, "subnets": subnets})
+    check_subnets(needed(given, "addressSpace", "addressPrefixes"), subnets)
+    return resources.store(cloud, ask, {**given, "subnets": subnets})
 
 
 @route("PUT", RULES)
 def put_rules(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     given = ask.body.get("properties", {})
     rules = [_part(ask, "securityRules", one) for one in given.get("securityRules", ())]
-    networkrules.check_rules(rules)
-    return generic.store(cloud, ask, {**given, "securityRules": rules})
+    check_rules(rules)
+    return resources.store(cloud, ask, {**given, "securityRules": rules})
 
 
 def _part(ask: Ask, word: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,9 +138,9 @@ def _parts(kind: str, word: str) -> None:
         part = _part(ask.at(owner.id, {}), word, {**ask.body, "name": ask.target.name})
         changed = {**known, ask.target.name.lower(): part}
         if word == "securityRules":
-            networkrules.check_rules(list(changed.values()))
+            check_rules(list(changed.values()))
         else:
-            networkrules.check_subnets(owner.properties["addressSpace"]["addressPrefixes"], list(changed.values()))
+            check_subnets(owner.properties["addressSpace"]["addressPrefixes"], list(changed.values()))
         status = 200 if ask.target.name.lower() in known else 201
         return cloud.put(owner.having(**{word: list(changed.values())})), ArmAnswer(status, part)
 
@@ -99,7 +170,7 @@ def put_address(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     there = cloud.find(ask.id)
     given = {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", **ask.body.get("properties", {})}
     if there is None:
-        addresses.check(cloud, groups.region_of(cloud, ask), {**ask.body, "properties": given})
+        prices.check_addresses(cloud, resources.region_of(cloud, ask), {**ask.body, "properties": given})
     taken = {one.properties.get("ipAddress") for one in cloud.all(ADDRESSES)}
     address = there.properties["ipAddress"] if there else next(one for one in _public(ask) if one not in taken)
     kept = (
@@ -107,7 +178,7 @@ def put_address(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
         if there and "ipConfiguration" in there.properties
         else {}
     )
-    cloud, answer = generic.store(cloud, ask, {**given, **kept, "ipAddress": address})
+    cloud, answer = resources.store(cloud, ask, {**given, **kept, "ipAddress": address})
     charge = Charge(answer.body["id"], "address", "", answer.body["location"], ask.now)
     return prices.begin(cloud, charge), answer
 
@@ -121,7 +192,7 @@ def _public(ask: Ask) -> Iterator[str]:
 def put_nic(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     there = cloud.find(ask.id)
     given = ask.body.get("properties", {})
-    region = groups.region_of(cloud, ask)
+    region = resources.region_of(cloud, ask)
     if (rules := (given.get("networkSecurityGroup") or {}).get("id")) is not None:
         _same_region(cloud, str(rules), region)
     configurations = [
@@ -138,7 +209,7 @@ def put_nic(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
         "primary": True,
         "resourceGuid": there.properties["resourceGuid"] if there else ask.uuid("nic"),
     }
-    cloud, answer = generic.store(cloud, ask, properties)
+    cloud, answer = resources.store(cloud, ask, properties)
     for one in configurations:
         public = cloud.find(str((one["properties"].get("publicIPAddress") or {}).get("id", "")))
         if public:
@@ -149,7 +220,7 @@ def put_nic(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
 def _configuration(cloud: CloudState, ask: Ask, given: Mapping[str, Any], there: Resource | None) -> dict[str, Any]:
     properties = given.get("properties", {})
     subnet = str(needed(properties, "subnet", "id"))
-    region = groups.region_of(cloud, ask)
+    region = resources.region_of(cloud, ask)
     prefix = prefix_of(cloud, subnet)
     _same_region(cloud, subnet.rsplit("/subnets/", 1)[0], region)
     public = (properties.get("publicIPAddress") or {}).get("id")
@@ -258,9 +329,9 @@ for _kind, _check, _verb in (
     (ADDRESSES, _address_free, "delete"),
     (NICS, _nic_free, "nic.delete"),
 ):
-    generic.readable(_kind)
-    generic.taggable(_kind)
-    generic.deletable(_kind, _check, _verb)
+    resources.readable(_kind)
+    resources.taggable(_kind)
+    resources.deletable(_kind, _check, _verb)
 _parts(NETWORKS, "subnets")
 _parts(RULES, "securityRules")
 

@@ -8,10 +8,10 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from stoker.twin.access import rights
-from stoker.twin.arm import generic, groups
-from stoker.twin.arm.requests.ask import ArmAnswer, Ask, page, route, shown
-from stoker.twin.blob.service import Accounts, StorageAccount
+from stoker.twin import rights
+from stoker.twin.arm import resources
+from stoker.twin.arm.ask import ArmAnswer, Ask, page, route, shown
+from stoker.twin.blob import Accounts, StorageAccount
 from stoker.twin.refusal import conflict, invalid, not_found, parent_not_found
 from stoker.twin.state import CloudState, Resource
 
@@ -47,11 +47,11 @@ def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     properties = {
         **ask.body.get("properties", {}),
         "primaryEndpoints": {"blob": f"{cloud.blob}/{name}/"},
-        "primaryLocation": groups.region_of(cloud, ask),
+        "primaryLocation": resources.region_of(cloud, ask),
         "statusOfPrimary": "available",
         "creationTime": there.properties["creationTime"] if there else ask.stamp(),
     }
-    cloud, answer = generic.store(cloud, ask, properties)
+    cloud, answer = resources.store(cloud, ask, properties)
     made = cloud.resources[ask.id.lower()]
     return cloud.put(replace(made, secret={"keys": _keys(cloud, made)})), ArmAnswer(200, answer.body)
 
@@ -67,7 +67,7 @@ def _keys(cloud: CloudState, account: Resource) -> list[str]:
 
 @route("POST", ACCOUNTS, "listKeys")
 def list_keys(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    account = generic.require(cloud, ask)
+    account = resources.require(cloud, ask)
     keys = [
         {"keyName": f"key{number}", "value": value, "permissions": "FULL"}
         for number, value in enumerate(account.secret["keys"], 1)
@@ -124,5 +124,5 @@ def list_containers(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]
     return cloud, page(ask, shown([one for one in cloud.below(ask.id) if one.kind == CONTAINERS]))
 
 
-generic.readable(ACCOUNTS)
-generic.taggable(ACCOUNTS)
+resources.readable(ACCOUNTS)
+resources.taggable(ACCOUNTS)

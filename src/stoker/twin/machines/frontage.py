@@ -12,7 +12,7 @@ from typing import Any
 
 from stoker.twin.arm.network import NICS
 from stoker.twin.machines import Machines
-from stoker.twin.machines.listener import Listener
+from stoker.twin.machines.outward import Listener
 from stoker.twin.state import CloudState, MachinePower, Resource
 
 log = logging.getLogger("stoker.twin")

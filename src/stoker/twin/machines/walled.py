@@ -22,10 +22,8 @@ from urllib.parse import quote
 
 from stoker.errors import TwinFailed
 from stoker.twin.machines import MachineSpec
-from stoker.twin.machines.folder import MachineFolder, read, trust, write
-from stoker.twin.machines.guest.walls import METADATA_ADDRESS
-from stoker.twin.machines.netns import inside, listening, network_of, new_network
-from stoker.twin.machines.power import RunningPower, boot, hostname, python, recorded
+from stoker.twin.machines.guest.walls import METADATA_ADDRESS, inside, listening, network_of, new_network
+from stoker.twin.machines.power import MachineFolder, RunningPower, boot, hostname, python, read, recorded, trust, write
 
 # The operating system. Home and work folders are not included.
 IMAGE = (

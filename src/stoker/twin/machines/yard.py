@@ -1,27 +1,123 @@
-"""All machines of a twin, whatever separates them from the host: created, found again, watched and removed."""
+"""All machines of a twin: created, found again, watched, and the ways into them."""
 
 from __future__ import annotations
 
 import logging
 import os
+import shlex
 import socket
+import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stoker.errors import TwinFailed
-from stoker.files.lock import claim
-from stoker.twin.machines import Acknowledged, MachineSpec, TokenFor, access
-from stoker.twin.machines.access import run_script
-from stoker.twin.machines.folder import MachineFolder, read, write
-from stoker.twin.machines.listener import Handle, Listener
-from stoker.twin.machines.metadata import NO_EVENTS, MetadataSubject, instance_document, serve
-from stoker.twin.machines.outward import join, relay_to
-from stoker.twin.machines.power import Enclosure, RunningPower
-from stoker.twin.machines.userdata import plan
+from stoker.files import claim
+from stoker.twin.machines import Acknowledged, MachineSpec, TokenFor
+from stoker.twin.machines.guest.processes import end
+from stoker.twin.machines.metadata import NO_EVENTS, MetadataSubject, instance_document, plan, serve
+from stoker.twin.machines.outward import Handle, Listener, join, relay_to
+from stoker.twin.machines.power import Enclosure, MachineFolder, RunningPower, read, write
+
+PORT = 22
+PROGRAM = "/usr/sbin/sshd"
+LACKING = "ssh is unavailable, because this computer has no sshd: apt-get install openssh-server sudo"
+_CONFIG = """\
+HostKey /etc/ssh/twin_host_key
+PubkeyAuthentication yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+PermitRootLogin no
+PidFile none
+Subsystem sftp internal-sftp
+"""
+
+
+def preparation(facts: Mapping[str, Any]) -> str:
+    """A repeatable shell script for root: the account, its keys, and the machine's own key."""
+    user = str((facts.get("osProfile") or {}).get("adminUsername") or "azureuser")
+    keys = "".join(f"{one['keyData'].strip()}\n" for one in facts.get("publicKeys") or () if one.get("keyData"))
+    home = f"/home/{user}"
+    return f"""\
+set -e
+getent passwd {user} >/dev/null || useradd -m -d {home} -s /bin/bash -p '*' {user}
+getent passwd sshd >/dev/null || useradd --system -d /run/sshd -s /usr/sbin/nologin sshd
+mkdir -p -m 700 {home}/.ssh
+printf %s {shlex.quote(keys)} > {home}/.ssh/authorized_keys
+chmod 600 {home}/.ssh/authorized_keys
+chown -R {user}: {home}/.ssh
+mkdir -p /etc/sudoers.d /run/sshd
+echo '{user} ALL=(ALL) NOPASSWD:ALL' > /etc/sudoers.d/90-{user}
+chmod 440 /etc/sudoers.d/90-{user}
+[ -f /etc/ssh/twin_host_key ] || ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/twin_host_key
+printf %s {shlex.quote(_CONFIG)} > /etc/ssh/twin_sshd_config
+"""
+
+
+def serve_ssh(enter: Sequence[str], variables: Mapping[str, str], connection: int, console: Path) -> None:
+    """Serves one connection. `enter` is the command prefix that enters the machine."""
+    words = [*enter, PROGRAM, "-i", "-e", "-f", "/etc/ssh/twin_sshd_config"]
+    with console.open("ab") as said:
+        subprocess.run(
+            words,
+            env=dict(variables),
+            stdin=connection,
+            stdout=connection,
+            stderr=said,
+            start_new_session=True,
+            cwd="/",
+        )
+
+
+TOOK_TOO_LONG = 124  # the exit code of `timeout`
+_FOLDER = "var/lib/waagent/run-command"
+
+
+def run_script(
+    enclosure: Enclosure, power: RunningPower, folder: MachineFolder, number: int, script: str, timeout_s: float
+) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr. Background processes continue, unless it timed out."""
+    place = folder.root / _FOLDER / str(number)
+    file = _write(place, enclosure.rewritten(folder, script))
+    words, variables = enclosure.command(power, folder, file)
+    code = _run(words, variables, place, timeout_s)
+    out, err = ((place / name).read_text(errors="replace") for name in ("stdout", "stderr"))
+    return code, out, err
+
+
+def _write(folder: Path, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = folder / "script.sh"
+    file.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}", encoding="utf-8")
+    file.chmod(0o700)
+    return file
+
+
+def _run(words: list[str], variables: dict[str, str], folder: Path, timeout_s: float) -> int:
+    """Output goes to files: background processes may keep them open."""
+    mark = os.urandom(16).hex()
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        child = subprocess.Popen(
+            words,
+            env={**variables, "INVOCATION_ID": mark},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+            cwd="/",
+        )
+        try:
+            code = child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            end(f"INVOCATION_ID={mark}", child.pid)
+            child.wait()
+            return TOOK_TOO_LONG
+    return code if code >= 0 else 128 - code
+
 
 log = logging.getLogger("stoker.twin")
 
@@ -134,7 +230,7 @@ class Yard:
         power = machine.power if machine else None
         if machine is None or power is None or not power.alive:
             return
-        if port == access.PORT:
+        if port == PORT:
             self._log_in(machine, power, connection)
             return
         reached = self._enclosure.connected(power, machine.spec.address, port)
@@ -147,15 +243,15 @@ class Yard:
         way = self._enclosure.way_in(power, machine.folder)
         if way is None:
             return
-        if not Path(access.PROGRAM).exists():
-            log.warning(access.LACKING)
+        if not Path(PROGRAM).exists():
+            log.warning(LACKING)
             return
         with machine.lock:  # two first connections would create the account twice
-            code, _, err = self.run_command(machine.spec.name, access.preparation(machine.spec.facts), 30.0)
+            code, _, err = self.run_command(machine.spec.name, preparation(machine.spec.facts), 30.0)
         if code:
             log.warning("could not prepare the sshd of machine %s: %s", machine.spec.name, err.strip())
             return
-        access.serve(*way, connection.fileno(), machine.folder.console)
+        serve_ssh(*way, connection.fileno(), machine.folder.console)
 
     def close(self) -> None:
         for machine in list(self._machines.values()):

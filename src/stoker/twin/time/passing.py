@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.twin import ids
-from stoker.twin.arm.requests.ask import Ask
-from stoker.twin.arm.vms import scalesets, setrules
-from stoker.twin.arm.vms.admission import admit, allocation_error
-from stoker.twin.market import prices, quota
+from stoker.twin.arm.ask import Ask
+from stoker.twin.arm.vms import scalesets
+from stoker.twin.arm.vms.actions import admit, allocation_error
+from stoker.twin.market import prices
 from stoker.twin.refusal import Refused, deployment_failed
 from stoker.twin.state import CloudState, MachinePower, Operation, Resource, Restore
-from stoker.twin.time import events, power
+from stoker.twin.time import power
 
 _KEPT = 500  # ended operations that can still be read
 
 
-def advance(cloud: CloudState, now: float, wall: events.Wall) -> CloudState:
+def advance(cloud: CloudState, now: float, wall: power.Wall) -> CloudState:
     """The cloud at this moment. The same object where nothing was due."""
     before = None
     while before is not cloud:  # an operation may have waited for another
@@ -166,16 +166,16 @@ ENDS: dict[str, Callable[[CloudState, Operation, float], CloudState]] = {
 }
 
 
-def _notices(cloud: CloudState, now: float, wall: events.Wall) -> CloudState:
+def _notices(cloud: CloudState, now: float, wall: power.Wall) -> CloudState:
     for notice in cloud.notices.values():
         if notice.withdraw_at is not None and notice.withdraw_at <= now:
-            cloud = events.withdraw(cloud, notice, now, wall)
+            cloud = power.withdraw(cloud, notice, now, wall)
         elif notice.withdraw_at is None and notice.not_before <= now:
-            cloud = events.come_true(cloud, notice, now, wall)
+            cloud = power.come_true(cloud, notice, now, wall)
     return cloud
 
 
-def _evictions(cloud: CloudState, now: float, wall: events.Wall) -> CloudState:
+def _evictions(cloud: CloudState, now: float, wall: power.Wall) -> CloudState:
     for instance in cloud.instances.values():
         vm = cloud.find(instance.vm)
         if vm is None or not instance.spot or instance.power is not MachinePower.RUNNING or _going(cloud, vm):
@@ -185,7 +185,7 @@ def _evictions(cloud: CloudState, now: float, wall: events.Wall) -> CloudState:
             continue
         notice_s = cloud.weather.notice_s(instance.name, now)
         withdrawn = by_weather and cloud.weather.is_withdrawn(instance.name, now)
-        cloud = events.preempt(cloud, vm, now, wall, notice_s=notice_s, withdrawn=withdrawn and notice_s > 0)
+        cloud = power.preempt(cloud, vm, now, wall, notice_s=notice_s, withdrawn=withdrawn and notice_s > 0)
     return cloud
 
 
@@ -198,7 +198,7 @@ def _going(cloud: CloudState, vm: Resource) -> bool:
 def _too_dear(cloud: CloudState, vm_id: str, now: float) -> bool:
     vm = cloud.find(vm_id)
     most = float((vm.properties.get("billingProfile") or {}).get("maxPrice", -1)) if vm else -1.0
-    return vm is not None and 0 <= most < prices.spot_usd(cloud, quota.size_of(vm), vm.region, now)
+    return vm is not None and 0 <= most < prices.spot_usd(cloud, prices.size_of(vm), vm.region, now)
 
 
 def _warned(cloud: CloudState, vm_id: str) -> bool:
@@ -226,11 +226,11 @@ def lost(cloud: CloudState, set_: str, now: float) -> CloudState:
     if not policy.get("enabled"):
         return power.shrunk(cloud, found.id)
     before = cloud.restores.get(found.id.lower())
-    until, next_at = now + setrules.restore_s(policy), now + cloud.weather.restore_s
+    until, next_at = now + scalesets.restore_s(policy), now + cloud.weather.restore_s
     return cloud.put_restore(Restore(found.id, (before.missing if before else 0) + 1, next_at, until))
 
 
-def restore_spot(cloud: CloudState, now: float, wall: events.Wall) -> CloudState:
+def restore_spot(cloud: CloudState, now: float, wall: power.Wall) -> CloudState:
     for restore in cloud.restores.values():
         set_ = cloud.find(restore.set)
         if set_ is None or _deleting(cloud, set_):
@@ -242,7 +242,7 @@ def restore_spot(cloud: CloudState, now: float, wall: events.Wall) -> CloudState
     return cloud
 
 
-def _tried(cloud: CloudState, restore: Restore, set_: Resource, now: float, wall: events.Wall) -> CloudState:
+def _tried(cloud: CloudState, restore: Restore, set_: Resource, now: float, wall: power.Wall) -> CloudState:
     """One instance, where capacity is available at a price within the set's maximum."""
     later = cloud.put_restore(replace(restore, next_at=now + cloud.weather.restore_s))
     target, base = ids.read(set_.id), f"https://127.0.0.1:{cloud.port}"

@@ -12,14 +12,14 @@ from typing import Any
 
 from stoker.errors import TwinFailed
 from stoker.model import wire
-from stoker.twin.access import rights
+from stoker.twin import rights
 from stoker.twin.arm import storage
 from stoker.twin.arm.subscription.places import STATES, registered, unregistered
-from stoker.twin.blob.service import BlobService
+from stoker.twin.blob import BlobService
 from stoker.twin.market import catalog, prices
 from stoker.twin.refusal import Refused, invalid
 from stoker.twin.state import CloudState, Instance, PriceOrder, Principal, Resource, ScheduledEvent, name_uuid
-from stoker.twin.time import events
+from stoker.twin.time import power
 from stoker.twin.time.weather import FORECASTS, OrderedFault, forecast
 from stoker.twin.web.server import Response, WebRequest
 from stoker.twin.world import TwinWorld
@@ -102,7 +102,7 @@ class TwinControl:
 
         def transition(cloud: CloudState, now: float) -> tuple[CloudState, None]:
             vm = find_vm(cloud, str(order["vm"]))
-            return events.preempt(cloud, vm, now, self._world.clock.wall, notice_s=notice_s, withdrawn=withdrawn), None
+            return power.preempt(cloud, vm, now, self._world.clock.wall, notice_s=notice_s, withdrawn=withdrawn), None
 
         self._world.change(transition)
 
@@ -117,7 +117,7 @@ class TwinControl:
             notice = ScheduledEvent(
                 name_uuid("event", vm.id, now), vm.id, kind, now + float(order.get("notice_s", 900))
             )
-            return events.announce(cloud, notice, self._world.clock.wall), {"id": notice.id.upper()}
+            return power.announce(cloud, notice, self._world.clock.wall), {"id": notice.id.upper()}
 
         return self._world.change(transition)
 
@@ -198,7 +198,7 @@ class TwinControl:
     def _told_again(self, cloud: CloudState, _now: float) -> CloudState:
         """Notices contain wall-clock times, which have changed."""
         for vm in {notice.vm for notice in cloud.notices.values()}:
-            cloud = events.tell(cloud, vm, self._world.clock.wall)
+            cloud = power.tell(cloud, vm, self._world.clock.wall)
         return cloud
 
     def _principal(self, order: Mapping[str, Any]) -> dict[str, str]:

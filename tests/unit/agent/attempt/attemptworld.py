@@ -18,12 +18,12 @@ from stoker.agent.processes.launch import RankCommand
 from stoker.agent.processes.ranks import RankProcesses
 from stoker.errors import Missing, StoreFailed, StoreUnavailable
 from stoker.model.job.job import Job
-from stoker.model.node.orders import Notice, Orders
+from stoker.model.orders import Notice, Orders
 from stoker.model.run.report import RankEnd, Report
 from stoker.model.snapshot import Entry, Snapshot
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 RUN = "r1"
 Play = Callable[["PlayedRanks"], int | None]  # the exit code of the script; None: it runs on

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.attempt.effort import EffortMeter, Witnesses, kept
+from stoker.agent.attempt.reporting import EffortMeter, Witnesses, kept
 from stoker.checkpoint.save.take import Toll
-from stoker.model.checkpoint import CheckpointSet
 from stoker.model.run.report import Effort, Phase
+from stoker.model.snapshot import CheckpointSet
 from stoker.model.wire import dump, load
 
 

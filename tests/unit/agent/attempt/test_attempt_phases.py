@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 from attemptworld import RUN, PlayedRanks, World
 
-from stoker.agent.attempt import unpack
+from stoker.agent.attempt import prepare
 from stoker.agent.attempt.endings import AttemptBroken, Ending
-from stoker.agent.attempt.stage import Inputs
+from stoker.agent.attempt.prepare import Inputs
 from stoker.agent.notice.stopping import NeedsRestart, Stopped
 from stoker.agent.shipping import worker
 from stoker.errors import StoreUnavailable
-from stoker.model.node.orders import DataOrder, Orders
+from stoker.model.orders import DataOrder, Orders
 from stoker.model.run.report import Outcome, Phase
 from stoker.model.workspace import layout
 from stoker.stores.transfer.disk import disk_failed
@@ -85,7 +85,7 @@ def test_a_full_disk_breaks_unpacking_with_the_reason(
     def no_room(*_: object) -> None:
         raise disk_failed("unpack", "train.py", OSError(errno.ENOSPC, "no space"))
 
-    monkeypatch.setattr(unpack, "unpack", no_room)
+    monkeypatch.setattr(prepare, "unpack", no_room)
     report = World(tmp_path).carry_out()
     assert (report.outcome, "the disk is full" in report.message) == (Outcome.BROKEN, True)
 

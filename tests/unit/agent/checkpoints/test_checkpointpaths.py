@@ -8,13 +8,12 @@ import pytest
 
 from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
-from stoker.agent.checkpoints.openfiles import OpenForWriting
+from stoker.agent.checkpoints.files import OpenForWriting, present
 from stoker.agent.checkpoints.restoring import put_back
-from stoker.agent.checkpoints.tree import present
 from stoker.agent.machine.machine import NodeFolder
-from stoker.model.job.checkpointpaths import CheckpointPaths, is_folder
 from stoker.model.job.job import Job
-from stoker.model.node.orders import Orders
+from stoker.model.job.sections import CheckpointPaths, is_folder
+from stoker.model.orders import Orders
 from stoker.model.wire import dump
 from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
@@ -79,7 +78,7 @@ def test_a_file_and_what_a_glob_matches_come_back_and_nothing_else(tmp_path: Pat
         (folder.work / "epoch-1.pt").write_text("of the source tree")
         found = put_back(store, orders, folder, lambda *_: None)
         made = Checkpoints(
-            store, orders, folder.work, lambda: (None, {}), lambda *_: None, open_files=lambda: OpenForWriting(set())
+            store, orders, folder, lambda: (None, {}), lambda *_: None, open_files=lambda: OpenForWriting(set())
         )
         made.begin_from(found)
         return folder.work, made
@@ -107,7 +106,7 @@ def test_a_file_that_is_rewritten_all_the_time_is_committed(tmp_path: Path) -> N
     checkpoints = Checkpoints(
         store,
         orders,
-        work,
+        NodeFolder(work.parent),
         lambda: (None, {}),
         lambda *_: None,
         clock=lambda: now[0],

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from stoker.agent.checkpoints.counting import HeldState, SaveCounter
-from stoker.model.job.checkpointpaths import CheckpointPaths
-from stoker.stores.transfer.still import Mark, mark_of
+from stoker.model.job.sections import CheckpointPaths
+from stoker.stores.transfer.verified import Mark, mark_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of changes in this way")
 

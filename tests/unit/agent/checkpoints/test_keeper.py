@@ -17,8 +17,8 @@ from stoker.agent.checkpoints.keeper import Keeper
 from stoker.agent.notice.noticing import Noticing
 from stoker.agent.processes.family import AHEAD, CpuPriority
 from stoker.agent.shipping.worker import StoreTrouble
-from stoker.model.checkpoint import CheckpointSet
-from stoker.model.node.orders import Notice
+from stoker.model.orders import Notice
+from stoker.model.snapshot import CheckpointSet
 from stoker.model.wire import load
 from stoker.model.workspace import layout
 

@@ -13,22 +13,21 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from stoker.agent.attempt.effort import kept
+from stoker.agent.attempt.reporting import kept
 from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
+from stoker.agent.checkpoints.files import OpenForWriting
 from stoker.agent.checkpoints.growing import PARTIAL_S, QUIET_S
-from stoker.agent.checkpoints.openfiles import OpenForWriting
 from stoker.agent.checkpoints.restoring import put_back
 from stoker.agent.checkpoints.watching import STREAM_S
 from stoker.agent.machine.machine import NodeFolder
 from stoker.errors import AlreadyThere, StoreFailed
-from stoker.model.checkpoint import CheckpointSet
 from stoker.model.job.job import Job, Retention
-from stoker.model.node.orders import Orders
-from stoker.model.snapshot import EntryKind
+from stoker.model.orders import Orders
+from stoker.model.snapshot import CheckpointSet, EntryKind
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 RUN = "r1"
 
@@ -82,7 +81,7 @@ class Run:
         self.checkpoints = Checkpoints(
             self.store,
             self.orders,
-            self.work,
+            self.folder,
             lambda: self.facts,
             self.tell,
             clock=lambda: self.now,

@@ -13,7 +13,7 @@ from test_keeping import CountingStore, Run
 
 from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.copies import LEAST_EVERY_S, TOLD_AFTER_S
-from stoker.model.checkpoint import CheckpointSet
+from stoker.model.snapshot import CheckpointSet
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from stoker.agent.checkpoints import copies
 from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.growing import QUIET_S
 from stoker.agent.checkpoints.watching import STREAM_S
-from stoker.model.checkpoint import CheckpointSet
-from stoker.stores.transfer.still import Mark, mark_of
+from stoker.model.snapshot import CheckpointSet
+from stoker.stores.transfer.verified import Mark, mark_of
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from test_keeping import CountingStore, Run
 
-from stoker.agent.checkpoints import openfiles
+from stoker.agent.checkpoints import files
 from stoker.agent.checkpoints.choosing import Care
+from stoker.agent.checkpoints.files import OpenForWriting
 from stoker.agent.checkpoints.growing import QUIET_S
-from stoker.agent.checkpoints.openfiles import OpenForWriting
 from stoker.agent.checkpoints.watching import FoundFile
 
 
@@ -199,7 +199,7 @@ def test_a_node_that_may_open_few_files_commits_many_of_them_at_a_notice(
     for part in range(500):
         run.write(f"step-1/{part}", f"{part}")
     spare = len(list(Path("/proc/self/fd").iterdir())) + 20
-    monkeypatch.setattr(openfiles, "SPARE", spare)
+    monkeypatch.setattr(files, "SPARE", spare)
     monkeypatch.setattr(resource, "setrlimit", lambda *_: None)  # as if there were no more than this
     limit(resource.RLIMIT_NOFILE, (spare + 128, usual[1]))
     try:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from stoker.agent.checkpoints.resuming import newest
-from stoker.model.checkpoint import CheckpointSet
-from stoker.model.job.checkpointpaths import CheckpointPaths
-from stoker.model.snapshot import Entry
+from stoker.model.job.sections import CheckpointPaths
+from stoker.model.snapshot import CheckpointSet, Entry
 
 
 def of(work: Path, named: list[str], paths: list[str], texts: list[str] | None = None) -> str:

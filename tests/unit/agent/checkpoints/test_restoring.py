@@ -11,13 +11,13 @@ import pytest
 from stoker.agent.checkpoints import restoring
 from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
-from stoker.agent.checkpoints.openfiles import OpenForWriting
+from stoker.agent.checkpoints.files import OpenForWriting
 from stoker.agent.checkpoints.restoring import put_back, read_fences
 from stoker.agent.machine.machine import NodeFolder
 from stoker.errors import Conflict, Corrupt, StoreFailed
-from stoker.model.checkpoint import CheckpointSet, Fence, claim, visible
 from stoker.model.job.job import Job
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
+from stoker.model.snapshot import CheckpointSet, Fence, claim, visible
 from stoker.model.wire import dump, load
 from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
@@ -44,7 +44,7 @@ class Node:
         self.checkpoints = Checkpoints(
             self.store,
             self.orders,
-            self.folder.work,
+            self.folder,
             lambda: (None, {}),
             self.tell,
             open_files=lambda: OpenForWriting(set()),
@@ -268,14 +268,14 @@ def test_every_node_restores_its_own_checkpoints(store: FolderStore, tmp_path: P
     first = [Node(store, tmp_path, 1, number) for number in range(2)]
     for number, node in enumerate(first):
         assert node.begin() is None
-        for step in range(5):
+        for step in range(20):
             node.commit(shard=f"shard {number} at {step}")
     again = [Node(store, tmp_path, 2, number) for number in range(2)]
     assert [node.begin() is not None for node in again] == [True, True]
-    assert [node.here() for node in again] == [{"shard": "shard 0 at 4"}, {"shard": "shard 1 at 4"}]
-    for number in range(2):
-        contents = list(store.list(layout.checkpoint_files(RUN, number)))
-        assert len(contents) == Job(name="ants", run="true").retention.keep, "and lets go of what it no longer keeps"
+    assert [node.here() for node in again] == [{"shard": "shard 0 at 19"}, {"shard": "shard 1 at 19"}]
+    contents = [list(store.list(layout.checkpoint_files(RUN, number))) for number in range(2)]
+    assert len(contents[0]) == Job(name="ants", run="true").retention.keep, "and lets go of what it no longer keeps"
+    assert len(contents[1]) == 16, "a node of several keeps more, whether or not its saves were counted in time"
 
 
 def test_a_node_without_checkpoints_restores_those_of_the_first(
@@ -290,6 +290,29 @@ def test_a_node_without_checkpoints_restores_those_of_the_first(
     later = Node(store, tmp_path, 3, 1)
     later.begin()
     assert later.here() == {"model": "its own", "frozen": "the same"}
+
+
+def test_nodes_whose_number_has_changed_restore_those_of_the_first(store: FolderStore, tmp_path: Path) -> None:
+    """Three nodes, then two, then three again: the third one's own are older than what the others have done since."""
+
+    def attempt(number: int, nodes: int, *widths: int) -> list[Node]:
+        made = [Node(store, tmp_path, number, node) for node in range(nodes)]
+        for node in made:
+            node.orders = replace(node.orders, nodes=nodes, widths=(0, *widths, nodes))
+            node.begin()
+        return made
+
+    for node in attempt(1, 3):
+        node.commit(shard=f"{node.orders.node} of 3 at 10")
+    fewer = attempt(2, 2, 3)
+    assert [node.here() for node in fewer] == [{"shard": "0 of 3 at 10"}] * 2
+    for node in fewer:
+        node.commit(shard=f"{node.orders.node} of 2 at 20")
+    again = attempt(3, 3, 3, 2)
+    assert [node.here() for node in again] == [{"shard": "0 of 2 at 20"}] * 3
+    for node in again:
+        node.commit(shard=f"{node.orders.node} of 3 at 30")
+    assert [node.here()["shard"] for node in attempt(4, 3, 3, 2, 3)] == [f"{node} of 3 at 30" for node in range(3)]
 
 
 def forge(store: FolderStore, made: CheckpointSet, **changes: Any) -> None:

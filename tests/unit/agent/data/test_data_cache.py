@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stoker.agent.data import downloading
-from stoker.agent.data.cache import Cache
+from stoker.agent.data.cache import Cache, Held, Hold, held, room, to_remove
 from stoker.agent.data.downloading import Download, Tally, WantedContent
-from stoker.agent.data.room import Held, Hold, held, room, to_remove
 from stoker.errors import Corrupt, Missing, StoreFailed, StoreUnavailable
 
 

@@ -18,9 +18,8 @@ from stoker.agent.data.site import cache_settings, size_of
 from stoker.agent.data.source import part_of
 from stoker.model.dataset import DataFile
 from stoker.model.job.job import DataMode
-from stoker.stores.access import Route
+from stoker.stores.access import MountFolders, MountPlan, Route
 from stoker.stores.kinds import kind_of
-from stoker.stores.mounting import MountFolders, MountPlan
 
 GB = 10**9
 LARGE = InputFacts(

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.environment.absent import hint
+from stoker.agent.environment.python import hint
 from stoker.model.job.job import Environment, Job
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
 
 LOST = b"Traceback (most recent call last):\n  ...\nModuleNotFoundError: No module named 'sklearn.svm'\n"
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from stoker.agent.checkpoints.naming import label_of
-from stoker.agent.gang.addresses import LOOPBACK, mine
-from stoker.agent.gang.meeting import MOST_ROUNDS, agreed, common, workers
-from stoker.model.checkpoint import CheckpointSet
-from stoker.model.node.gang import Ready, SavedSet
-from stoker.model.snapshot import Entry, EntryKind
+from stoker.agent.attempt.gang import MOST_ROUNDS, agreed, common, workers
+from stoker.agent.checkpoints.files import label_of, own_steps
+from stoker.agent.processes.remote import LOOPBACK, mine
+from stoker.model.job.sections import CheckpointPaths
+from stoker.model.run.report import Ready, SavedSet
+from stoker.model.snapshot import CheckpointSet, Entry, EntryKind
 
 NEAR = Ready(0, 1, 2, ("10.0.0.4", LOOPBACK), 5000)
 
@@ -74,6 +74,8 @@ def test_checkpoints_that_nothing_tells_apart_are_taken_as_they_are() -> None:
         (["checkpoints/step-20/model.pt", "checkpoints/step-10/model.pt"], 20),
         (["checkpoints/global_step40/mp_rank_07.pt"], 40),
         (["checkpoints/epoch_3/rank-12.pt"], 3),
+        (["checkpoints/step-000000036/state.json", "checkpoints/step-000000033/rank-1/state.json"], 36),
+        (["checkpoints/model-1731924000.pt"], None),
         (["checkpoints/rank-12.pt"], None),
         (["checkpoints/last.pt"], None),
     ],
@@ -120,6 +122,53 @@ def test_nodes_without_a_common_save_begin_from_nothing_rather_than_from_two_ste
     ]
     go = agreed(have, 6000)
     assert go.restore and go.label is None and not go.sets
+
+
+def ranks_of(node: int, *counts: tuple[int, int]) -> tuple[SavedSet, ...]:
+    """Sets of two ranks that each rewrite a file of their own, newest first."""
+    names = [f"checkpoints/state-{2 * node + local}.pt" for local in range(2)]
+    return tuple(SavedSet(1, place, dict(zip(names, each, strict=True))) for place, each in enumerate(counts, 1))
+
+
+def test_numbers_of_ranks_are_no_steps_and_a_set_between_the_saves_of_two_ranks_does_not_count() -> None:
+    mine, theirs = ranks_of(0, (5, 4), (4, 4), (3, 3)), ranks_of(1, (5, 5), (4, 4))
+    have = [
+        replace(NEAR, resumes=True, label=1.0, written=1.8e9, restored=mine[0], sets=mine),
+        peer(1, resumes=True, label=3.0, written=1.8e9, restored=theirs[0], sets=theirs),
+    ]
+    assert agreed(have, 6000).sets == (mine[1], theirs[1])
+    without = [replace(one, sets=(), restored=None) for one in have]
+    assert not agreed(without, 6000).restore, "saved within a second of each other"
+    steps = [have[0], replace(have[1], written=None)]
+    assert agreed(steps, 6000).label == 1.0, "node 1 has numbers that are not of its ranks"
+
+
+def test_all_restore_a_set_with_the_newest_step_that_every_node_has() -> None:
+    mine = tuple(SavedSet(1, 9 - n, steps=steps) for n, steps in enumerate([(60, 57, 48), (39, 36, 32), (9,)]))
+    theirs = tuple(SavedSet(1, 5 - n, steps=steps) for n, steps in enumerate([(54, 51, 48), (42, 39, 32)]))
+    have = [
+        replace(NEAR, resumes=True, label=60.0, restored=mine[0], sets=mine),
+        peer(1, resumes=True, label=54.0, restored=theirs[0], sets=theirs),
+    ]
+    assert not agreed(have, 6000).restore, "their ranks find step 48 by themselves"
+    have[1] = replace(have[1], restored=theirs[1], sets=theirs[1:], label=42.0)
+    go = agreed(have, 6000)
+    assert go.restore and go.sets == (mine[1], theirs[1])
+    have[1] = replace(have[1], restored=SavedSet(1, 1, steps=(5,)), sets=(SavedSet(1, 1, steps=(5,)),))
+    assert agreed(have, 6000).restore and not agreed(have, 6000).sets
+
+
+@pytest.mark.parametrize(
+    ("paths", "steps"),
+    [
+        (["checkpoints/step-000000036/manifest.json", "checkpoints/step-000000033-2/manifest.json"], (36, 33)),
+        (["checkpoints/step-000000036/state.json"], ()),
+        (["checkpoints/rank-1/step-000000036/manifest.json"], ()),
+    ],
+)
+def test_the_steps_that_all_ranks_of_a_node_have_saved_are_in_its_names(paths: list[str], steps: object) -> None:
+    entries = tuple(Entry(path, EntryKind.FILE, sha256="0" * 64) for path in paths)
+    assert own_steps(CheckpointSet(1, 1, datetime.now(UTC), entries), CheckpointPaths(("checkpoints/",))) == steps
 
 
 def test_different_code_is_refused() -> None:

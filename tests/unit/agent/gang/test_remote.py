@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.gang.addresses import LOOPBACK, reaching
-from stoker.agent.gang.remote import CommandDoor, call
+from stoker.agent.processes.remote import LOOPBACK, CommandDoor, call, reaching
 from stoker.model.job.job import Job
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
 
 ORDERS = Orders("r1", "ants-1", 2, 1, "key-1", Job(name="ants", run="true"), "snap", "python", {}, 2, LOOPBACK)
 

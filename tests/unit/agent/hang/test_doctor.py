@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stoker.agent.hang.doctor import HangDoctor, Processes, Watched
+from stoker.agent.processes.doctor import HangDoctor, Processes, Watched
 from stoker.model.run.stacks import RankStacks, StackFrame, Standstill, ThreadStack
 
 WAITS = StackFrame("all_reduce", "torch/distributed/distributed_c10d.py", 3)

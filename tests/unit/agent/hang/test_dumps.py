@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.hang.dumps import SourceLines, of_faulthandler, of_py_spy
+from stoker.agent.processes.stacks import SourceLines, of_faulthandler, of_py_spy
 from stoker.agent.shipping.logs import Masking
 from stoker.model.run.stacks import StackFrame, collective, own, waits_in
 

@@ -13,7 +13,7 @@ import pytest
 
 from stoker.agent.machine.fuse import FuseClock, NodeFuse, TenantFuse, age_by_date, leave_word
 from stoker.agent.shipping.points import MetricPoint
-from stoker.model.node.orders import Notice
+from stoker.model.orders import Notice
 from stoker.model.run.money import Fuse
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -16,11 +16,11 @@ from stoker.agent.machine import tenant
 from stoker.agent.machine.tenant import Tenancy, Tenant
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
-from stoker.providers.azure.node.release import Release
-from stoker.server.door.home import server_id
-from stoker.stores.sealed import unsealing
-from stoker.stores.sealed.sealing import seal
-from stoker.testing.memory_store import MemoryStore
+from stoker.providers.azure.node import Release
+from stoker.server.settings import server_id
+from stoker.stores import unsealing
+from stoker.stores.sealing import seal
+from stoker.testing.fakes import MemoryStore
 
 SEAL = "ab" * 32
 FIRST = Tenancy(

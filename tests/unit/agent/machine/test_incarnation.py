@@ -8,8 +8,8 @@ from pathlib import Path
 from stoker.agent.machine.incarnation import Inheritance, standing
 from stoker.agent.machine.machine import NodeFolder
 from stoker.model.job.job import Job
-from stoker.model.node.node import Lease
-from stoker.model.node.orders import Orders
+from stoker.model.node import Lease
+from stoker.model.orders import Orders
 from stoker.model.run.report import Effort, Phase, Report
 from stoker.model.wire import dump
 from stoker.model.workspace import layout

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.machine import hardware
+from stoker.agent.machine import readiness
 from stoker.agent.machine.machine import NodeFolder, NodeMachine
 from stoker.agent.machine.readiness import await_ready, checks
 from stoker.agent.notice.stopping import Stopped, Stopping
@@ -109,8 +109,8 @@ def test_amds_gpus_are_counted_as_their_kernel_driver_lists_them(tmp_path: Path)
         node = tmp_path / str(number)
         node.mkdir()
         (node / "properties").write_text(f"cpu_cores_count 0\nsimd_count {units}\nmem_banks_count 1\n")
-    assert hardware.listed_gpus({"PATH": ""}, amd=tmp_path) == 2
-    assert hardware.listed_gpus({"PATH": ""}, amd=tmp_path / "none") == 0
+    assert readiness.listed_gpus({"PATH": ""}, amd=tmp_path) == 2
+    assert readiness.listed_gpus({"PATH": ""}, amd=tmp_path / "none") == 0
 
 
 def without_driver(machine: NodeMachine, **more: Any) -> str:

@@ -11,14 +11,14 @@ from stoker.agent.machine.renewal import RenewedStore
 from stoker.agent.machine.tenant import LeaseWatch
 from stoker.agent.notice.stopping import hear
 from stoker.errors import Corrupt, StoreDenied
-from stoker.model.node.node import Lease
+from stoker.model.node import Lease
 from stoker.model.wire import dump
 from stoker.model.workspace import layout
+from stoker.stores import unsealing
 from stoker.stores.access import Access, Route
 from stoker.stores.folder.store import FolderStore
-from stoker.stores.sealed import unsealing
-from stoker.stores.sealed.sealing import seal
-from stoker.stores.sealed.signing import new_key, signed
+from stoker.stores.sealing import seal
+from stoker.stores.signing import new_key, signed
 
 ORDERS = layout.orders("r", 1)
 KEY = layout.access(*layout.node_with(ORDERS))

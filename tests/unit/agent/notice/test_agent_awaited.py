@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.notice.goal import Awaited
+from stoker.agent.notice.noticing import Awaited
 from stoker.agent.shipping.points import MetricPoint
 from stoker.model.job.job import Job
 

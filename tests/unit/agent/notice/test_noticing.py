@@ -18,7 +18,7 @@ from stoker.agent.notice import noticing
 from stoker.agent.notice.noticing import CAUTION, LEAST_RESERVE_S, WENT_ON_S, Noticing
 from stoker.agent.processes.family import CpuPriority
 from stoker.agent.processes.ranks import RankProcesses
-from stoker.model.node.orders import Notice
+from stoker.model.orders import Notice
 
 
 class FakeRanks:

@@ -14,7 +14,7 @@ from stoker.agent.processes.launch import RemoteStart, Workplace, command_line, 
 from stoker.agent.processes.launchers import commands
 from stoker.checkpoint import surroundings
 from stoker.model.job.job import DataInput, Job, Launcher
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
 
 FOLDER = NodeFolder(Path("/node"))
 

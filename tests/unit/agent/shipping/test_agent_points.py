@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.agent.shipping.points import LONGEST_LINE, Lines, MetricPoint, Summaries, logged, printed, progress
-from stoker.checkpoint.log import log, should_stop
+from stoker.checkpoint.surroundings import log, should_stop
 
 
 def values(line: str) -> Mapping[str, float | None] | None:

@@ -16,7 +16,7 @@ from stoker.agent.shipping.points import LONGEST_LINE
 from stoker.agent.shipping.printed import PrintedLines, PrintedPoints, last_state
 from stoker.errors import JobInvalid
 from stoker.model.job.job import Job
-from stoker.model.job.pattern import compiled
+from stoker.model.job.sections import compiled
 
 BAR = "\x1b[1m{n}/10\x1b[0m \x1b[32m━━━━━━━━━━\x1b[0m\x1b[37m\x1b[0m \x1b[1m1s\x1b[0m 5ms/step - accuracy: {a} - loss: {l}"
 

@@ -53,6 +53,11 @@ POINTS: list[tuple[str, Wanted]] = [
     ("{'loss': 0.25} epoch 3", (3, {"loss": 0.25})),
     ("Epoch 3: {'loss': 0.25, 'accuracy': 0.5}", (3, {"loss": 0.25, "accuracy": 0.5})),
     ("Validation: loss 0.512, accuracy 0.875", (None, {"val_loss": 0.512, "val_accuracy": 0.875})),
+    ("(epoch: 1, iters: 5, time: 0.113, data: 0.010) G_GAN: 0.512 D_A: 0.301 ", (1, {"g_gan": 0.512, "d_a": 0.301})),
+    ("2026-11-18 07:31:00,1 INFO: [SRRes..][epoch:  0, iter:     100, lr:(1.000e-04,)] [eta: 0:00:20, time (data): 0.150 (0.001)] l_pix: 1.25e-02 ", (100, {"epoch": 0.0, "l_pix": 0.0125})),
+    ("Train loss 12 0.123456 Grad Norm 1.234567 0.15s/it", (12, {"train_loss": 0.123456})),
+    ("Validation loss 500:  0.234567  ", (500, {"val_loss": 0.234567})),
+    ("Epoch: 1 - Cosine-Similarity :\tPearson: 0.8123\tSpearman: 0.8201", (1, {"pearson": 0.8123, "spearman": 0.8201})),
     # PyTorch's examples
     ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 0.318465", (1.010667, {"loss": 0.318465})),
     ("Test set: Average loss: 0.0521, Accuracy: 9850/10000 (98%)", (None, {"test_loss": 0.0521, "test_accuracy": 0.985})),

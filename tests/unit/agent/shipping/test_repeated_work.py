@@ -14,7 +14,7 @@ from stories import Told, adds_up, at, evicted, seconds, story, vanished
 from stoker.agent.shipping.points import MetricPoint
 from stoker.agent.shipping.printed import MOST_POINTS, CountedLines, Counters, numbers
 from stoker.client.report.explain import explain
-from stoker.client.report.receipt import taken_words
+from stoker.client.report.pages import taken_words
 from stoker.engine.money.receipt import receipt
 from stoker.model.run.receipt import Part
 from stoker.model.run.report import Climb, Effort

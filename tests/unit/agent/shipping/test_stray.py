@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.shipping import stray
+from stoker.agent.shipping import outputs
 from stoker.model.job.job import Job
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
 from stoker.model.snapshot import Snapshot
 from stoker.model.wire import load
 from stoker.model.workspace import layout
@@ -41,24 +41,24 @@ def test_new_and_rewritten_files_are_found_and_the_rest_is_not(tmp_path: Path) -
         write(tmp_path, path)
     (tmp_path / "link").symlink_to("/etc/passwd")
     code = {"train.py", "old.pt"}
-    assert [one.path for one in stray.find(tmp_path, ORDERS, code, since_ns)] == ["m.pt", "log.txt", "data/a.gz"]
+    assert [one.path for one in outputs.find(tmp_path, ORDERS, code, since_ns)] == ["m.pt", "log.txt", "data/a.gz"]
     write(tmp_path, "old.pt", size=11)
-    found = stray.find(tmp_path, ORDERS, code, (tmp_path / "old.pt").stat().st_mtime_ns)
+    found = outputs.find(tmp_path, ORDERS, code, (tmp_path / "old.pt").stat().st_mtime_ns)
     assert {"old.pt", "m.pt"} <= {one.path for one in found}
 
 
 def test_what_is_too_much_is_named_but_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, work = FolderStore(tmp_path / "store"), tmp_path / "work"
-    monkeypatch.setattr(stray, "MOST_BYTES", 100)
+    monkeypatch.setattr(outputs, "MOST_BYTES", 100)
     write(work, "a.pt", "data/1.gz", "data/2.gz", size=40)
     write(work, "huge.bin", size=500)
-    told = stray.ship(store, ORDERS, stray.find(work, ORDERS, (), 0))
-    assert told == stray.StrayFiles(("a.pt", "huge.bin", "data/ (2 files)"), 2, 80)
+    told = outputs.ship(store, ORDERS, outputs.find(work, ORDERS, (), 0))
+    assert told == outputs.StrayFiles(("a.pt", "huge.bin", "data/ (2 files)"), 2, 80)
     kept = load(Snapshot, store.get(layout.stray("r", 1)))
     assert [entry.path for entry in kept.entries] == ["a.pt", "data/1.gz"]
 
 
 def test_nothing_left_is_nothing_told(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
-    assert stray.ship(store, ORDERS, []) == stray.StrayFiles()
+    assert outputs.ship(store, ORDERS, []) == outputs.StrayFiles()
     assert not list(store.list("runs"))

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from math import isnan, nan
 
-from stoker.client.api.metrics import Metrics, Point
+from stoker.client.api.reading import Metrics, Point
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ import pytest
 
 from stoker.client.api.reach import Call, Forward, read_forward, ssh_words
 from stoker.errors import BadInput
-from stoker.model.node.visit import Entrance
-from stoker.providers.azure.reach import streams
+from stoker.model.node import Entrance
+from stoker.providers.azure import streams
 from stoker.twin.machines.frontage import Opening, open_ports
 from stoker.twin.state import Resource
 

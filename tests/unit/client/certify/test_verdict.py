@@ -11,11 +11,21 @@ from typing import Any
 import pytest
 
 import stoker.checkpoint
-from stoker.client.api.metrics import Point
+from stoker.client.api.reading import Point
+from stoker.client.certify import code
 from stoker.client.certify import evidence as kept
-from stoker.client.certify import moments, remedies
 from stoker.client.certify.code import CodeLine, Trait, look
-from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace, reported_series, told_steps
+from stoker.client.certify.evidence import (
+    AttemptTrace,
+    Evidence,
+    Moment,
+    Series,
+    Trace,
+    reported_series,
+    sooner,
+    told_steps,
+    unseeded,
+)
 from stoker.client.certify.files import FileChange, FileFault
 from stoker.client.certify.verdict import (
     Grade,
@@ -98,10 +108,10 @@ def test_evictions_after_the_last_step_prove_nothing() -> None:
 
 
 def test_an_eviction_that_came_too_late_is_repeated_sooner_then_without_notice() -> None:
-    planned = (moments.Moment(2.0, 1.0, 0.5), moments.Moment(1.0, 0.0))
-    assert moments.sooner(planned, 0) == planned
-    assert moments.sooner(planned, 1) == (moments.Moment(1.0, 1.0, 0.25), moments.Moment(0.5, 0.0))
-    assert moments.sooner(planned, 2) == (moments.Moment(2.0, 0.0, 0.5), moments.Moment(1.0, 0.0))
+    planned = (Moment(2.0, 1.0, 0.5), Moment(1.0, 0.0))
+    assert sooner(planned, 0) == planned
+    assert sooner(planned, 1) == (Moment(1.0, 1.0, 0.25), Moment(0.5, 0.0))
+    assert sooner(planned, 2) == (Moment(2.0, 0.0, 0.5), Moment(1.0, 0.0))
 
 
 def test_work_done_twice_is_counted_and_is_still_exact() -> None:
@@ -506,7 +516,7 @@ def test_only_code_that_the_command_reaches_is_looked_at(tmp_path: Path) -> None
 def test_every_name_of_ours_in_an_advice_exists() -> None:
     from stoker.checkpoint import Checkpoint
 
-    shown = "\n".join((*remedies.everything(torch=True), *remedies.callback({Trait.KERAS})))
+    shown = "\n".join((*code.everything(torch=True), *code.callback({Trait.KERAS})))
     assert "from stoker.checkpoint import Checkpoint" in shown
     assert set(re.findall(r"Checkpoint\(.*?(\w+)=\"", shown)) <= set(inspect.signature(Checkpoint).parameters)
     for module in ("keras", "lightning", "huggingface"):
@@ -558,9 +568,9 @@ def test_two_undisturbed_runs_that_differ_are_undecided_before_any_eviction() ->
 
 def test_a_script_without_a_seed_is_named_with_the_line_that_draws() -> None:
     drawn = CodeLine(Trait.SHUFFLES, "train.py", 7, "random.shuffle(x)")
-    assert "train.py:7 draws random numbers: `random.shuffle(x)`" in moments.unseeded([drawn])
-    assert moments.unseeded([drawn, CodeLine(Trait.SEEDS, "train.py", 1, "random.seed(0)")]) == ""
-    assert moments.unseeded([]) == ""
+    assert "train.py:7 draws random numbers: `random.shuffle(x)`" in unseeded([drawn])
+    assert unseeded([drawn, CodeLine(Trait.SEEDS, "train.py", 1, "random.seed(0)")]) == ""
+    assert unseeded([]) == ""
 
 
 def test_of_checkpoints_what_the_script_wrote_under_the_same_name_is_compared() -> None:

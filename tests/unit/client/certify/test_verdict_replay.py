@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.client.certify import moments
+from stoker.client.certify import evidence
 from stoker.client.certify.code import Trait, lines_of
 from stoker.client.certify.evidence import AttemptTrace, Series, Trace
 from stoker.client.certify.replay import differences, fleeting, lasting, main_metric, replay, resumes
@@ -106,13 +106,13 @@ def test_metrics_of_time_are_known_by_their_names() -> None:
 @pytest.mark.parametrize("evictions", range(1, 12))
 def test_every_eviction_has_its_moment_within_the_training(evictions: int) -> None:
     for seed in range(50):
-        runs = moments.plan(random.Random(seed), 100.0, 10.0, evictions)
+        runs = evidence.plan(random.Random(seed), 100.0, 10.0, evictions)
         every = [moment for run in runs for moment in run]
         assert len(every) == evictions
         assert any(moment.notice_s == 5.0 for moment in every)
         assert evictions < 2 or any(not moment.notice_s for moment in every)
         for run in runs:
-            assert 1 <= len(run) <= moments.MOST_PER_RUN
+            assert 1 <= len(run) <= evidence.MOST_PER_RUN
             assert sum(moment.share + moment.notice_s / 90.0 for moment in run if moment.share) <= 0.95 + 1e-9
             assert all(moment.after_s == pytest.approx(10.0 + 90.0 * moment.share) for moment in run if moment.share)
         early = [moment for moment in every if moment.share is None]
@@ -121,12 +121,12 @@ def test_every_eviction_has_its_moment_within_the_training(evictions: int) -> No
 
 
 def test_the_same_chance_gives_the_same_moments() -> None:
-    assert moments.plan(random.Random(3), 9.0, 1.0, 5) == moments.plan(random.Random(3), 9.0, 1.0, 5)
+    assert evidence.plan(random.Random(3), 9.0, 1.0, 5) == evidence.plan(random.Random(3), 9.0, 1.0, 5)
 
 
 @pytest.mark.parametrize(("ran_s", "notice_s"), [(0.5, 1.0), (20.0, 2.0), (7200.0, 5.0)])
 def test_notices_are_as_long_as_makes_sense(ran_s: float, notice_s: float) -> None:
-    assert moments.notice(ran_s) == notice_s
+    assert evidence.notice(ran_s) == notice_s
 
 
 # Lines of code

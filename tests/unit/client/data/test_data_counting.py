@@ -8,10 +8,10 @@ from typing import BinaryIO
 
 import pytest
 
-from stoker.client.data.counting import CountedStore
+from stoker.client.data.content import CountedStore
 from stoker.errors import StoreUnavailable
 from stoker.stores.folder.store import FolderStore
-from stoker.testing.memory_store import MemoryStore
+from stoker.testing.fakes import MemoryStore
 
 
 class Faltering(MemoryStore):

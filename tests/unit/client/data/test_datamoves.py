@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from stoker.client.data.datasets import dataset_name, moved
 from stoker.client.data.marks import DataUse
-from stoker.client.data.moves import dataset_name, moved
 from stoker.model.job.job import DataInput, Job
 
 

@@ -18,12 +18,12 @@ from stoker.client.local import rehearsal
 from stoker.client.local import rehearsal as azurite
 from stoker.client.settings import from_environment
 from stoker.errors import AzuriteMissing, BadInput, NotSetUp, TwinFailed
-from stoker.model.node.node import Need, NodeRequest
+from stoker.model.node import Need, NodeRequest
 from stoker.model.workspace.home import Home
 from stoker.model.workspace.store import is_twin, original, twin_of
 from stoker.providers import Setup
 from stoker.providers.azure.rehearsal import TwinProvider
-from stoker.twin.blob.place import check_free, find_place
+from stoker.twin.blob import check_free, find_place
 
 TOLD = {
     "url": "https://127.0.0.1:4443",

@@ -12,8 +12,8 @@ from stories import START, Told, at, evicted, story, vanished
 
 from stoker.client.report.explain import explain
 from stoker.engine.money.receipt import receipt
-from stoker.model.node.node import Offer
-from stoker.model.node.orders import Notice
+from stoker.model.node import Offer
+from stoker.model.orders import Notice
 from stoker.model.run.report import Outcome
 from stoker.model.run.run import Attempt, AttemptState, Event, Run, RunState
 

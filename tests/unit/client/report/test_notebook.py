@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from stoker.client.api.metrics import Metrics, Point
-from stoker.client.report import notebook
+from stoker.client.api.reading import Metrics, Point
+from stoker.client.report import pages
 from stoker.model.run.report import MetricSummary
 from stoker.model.run.run import Run, RunState
 
@@ -14,13 +14,13 @@ from stoker.model.run.run import Run, RunState
 def test_a_card_shows_state_time_metrics_and_lines(make_run: Callable[..., Run], now: datetime) -> None:
     metrics = {"val_loss": MetricSummary(last=0.123456, least=0, most=1, count=2)}
     run = make_run(1, state=RunState.RUNNING, started_at=now, metrics=metrics, reason="attempt 1 <is> running")
-    card = notebook.card(run, now + timedelta(seconds=3725), ["epoch 1", "<b>loud</b>"])
+    card = pages.card(run, now + timedelta(seconds=3725), ["epoch 1", "<b>loud</b>"])
     for part in ("ants-1", "running", "1:02:05", "val_loss = 0.1235", "attempt 1 &lt;is&gt;", "epoch 1\n&lt;b&gt;loud"):
         assert part in card
 
 
 def test_a_terminal_is_not_a_notebook() -> None:
-    assert not notebook.inside()
+    assert not pages.inside()
 
 
 class Spoken:
@@ -42,7 +42,7 @@ def test_the_live_card_is_replaced_in_place_and_once_more_at_the_end(make_run: C
         shown.append(first)
         return shown.append
 
-    with notebook.Live(run, display, tick_s=0.001):
+    with pages.Live(run, display, tick_s=0.001):
         while len(shown) < 3:
             pass
         run.facts = replace(run.facts, state=RunState.SUCCEEDED)

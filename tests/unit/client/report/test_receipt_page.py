@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from stories import Told, at, evicted, story
 
-from stoker.client.report.receipt import page
+from stoker.client.report.pages import page
 from stoker.engine.money.receipt import receipt
 from stoker.model.run.receipt import Receipt
 from stoker.model.run.run import RunState

@@ -15,7 +15,7 @@ from stoker.client.submit.jobfile import read_text
 from stoker.client.submit.preparation import prepare
 from stoker.errors import JobInvalid
 from stoker.model.job.job import DataInput, Job
-from stoker.model.node.orders import Orders
+from stoker.model.orders import Orders
 
 NANOGPT = """
 import os

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.script.resumeflag import resume_arguments
 from stoker.client.script.script import look
+from stoker.client.script.suggestions import resume_arguments
 
 HEAD = "import argparse, torch\np = argparse.ArgumentParser()\n"
 LOADS = """
@@ -45,6 +45,7 @@ def resume(tmp_path: Path, code: str, **modules: str) -> str:
         ('"--continue_training", action="store_true"', "--continue_training"),
         ('"--restore", action="store_true"', "--restore"),
         ('"--restore_path"', f"--restore_path {NEWEST}"),
+        ('"--train_from", default=""', f"--train_from {NEWEST}"),
         ('"--ckpt"', f"--ckpt {NEWEST}"),
         ('"--load"', f"--load {NEWEST}"),
         ('"--load_checkpoint_path"', f"--load_checkpoint_path {NEWEST}"),
@@ -66,6 +67,19 @@ def test_a_flag_is_taken_for_what_it_says(tmp_path: Path, declared: str, expecte
     told = re.search(r'dest="(\w+)"', declared)
     name = told[1] if told else declared.split('"')[1].lstrip("-").replace("-", "_")
     assert resume(tmp_path, f"{HEAD}p.add_argument({declared}){LOADS.format(name)}") == expected
+
+
+def test_a_variable_of_the_flags_name_may_be_the_path_to_save_to_later_on(tmp_path: Path) -> None:
+    code = """
+def train(checkpoint_path):
+    if checkpoint_path is not None:
+        epoch = torch.load(checkpoint_path)["epoch"]
+    checkpoint_path = f"out/checkpoint_{epoch}"
+    torch.save(model, checkpoint_path)
+
+train(p.parse_args().checkpoint_path)
+"""
+    assert resume(tmp_path, f'{HEAD}p.add_argument("--checkpoint_path")\n{code}') == f"--checkpoint_path {NEWEST}"
 
 
 def test_a_flag_that_says_where_to_save_is_not_one_to_resume_with(tmp_path: Path) -> None:

@@ -47,6 +47,10 @@ KEPT: dict[str, tuple[str, list[str]]] = {
     "backup": ("import keras\nkeras.callbacks.BackupAndRestore('backup')", ["backup"]),
     "xgboost": ("import xgboost as xgb\nxgb.train({}, None).save_model('0001.model')", ["0001.model"]),
     "lightgbm": ("import lightgbm as lgb\nbooster = lgb.train({}, None)\nbooster.save_model('model.txt')", ["model.txt"]),
+    "catboost fit": (
+        "from catboost import CatBoost\nm = CatBoost(train_dir='info')\nm.fit(x, save_snapshot=True)",
+        ["info"],
+    ),
     "catboost": (
         "from catboost import CatBoostClassifier\nm = CatBoostClassifier(save_snapshot=True)\nm.save_model('m.cbm')",
         ["catboost_info", "m.cbm"],

@@ -491,3 +491,39 @@ def test_a_notebook_in_a_folder_below_is_found_where_nothing_else_trains(tmp_pat
 def test_a_switch_that_starts_over_is_not_taken_for_one_that_resumes(job_for: JobFor) -> None:
     code = 'import argparse, torch\np = argparse.ArgumentParser()\np.add_argument("--restart", action="store_true")\n'
     assert job_for(train_py=code + 'loss.backward()\ntorch.save(m, "a.pt")').resume is None
+
+
+REQUIRES = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("-opt", required=True)
+model.fit(parser.parse_args().opt)
+torch.save(model, "last.pt")
+"""
+
+
+def test_what_a_script_requires_is_taken_from_the_readme(job_for: JobFor) -> None:
+    shown = "# It\n\n    python train.py -opt <your config>\n\n```\n$ python train.py -opt options/small.yml\n```\n"
+    assert job_for(train_py=REQUIRES, README_txt=shown).run == "python train.py -opt options/small.yml"
+
+
+def test_a_readme_with_something_to_fill_in_gives_no_command(job_for: JobFor) -> None:
+    assert job_for(train_py=REQUIRES, README_txt="python train.py -opt /path/to/config.yml\n").run == "python train.py"
+
+
+def test_without_a_script_the_command_of_the_readme_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(
+        "Train with `python` as follows:\n\npython -m spacy train a.cfg --output training/\n"
+    )
+    found = propose(tmp_path)
+    job = read(tmp_path)
+    assert (job.run, job.outputs) == ("python -m spacy train a.cfg --output training/", "training")
+    assert "from the README" in found.advice[0]
+
+
+def test_the_program_that_uses_a_class_which_trains_is_taken(job_for: JobFor) -> None:
+    trainer = "import torch\nclass Trainer:\n    def train(self):\n        loss.backward()\n"
+    trainer += "        torch.save(self, 'm.pt')\n"
+    assert (
+        job_for(trainer_py=trainer, ddpm_py="from trainer import Trainer\nTrainer().train()\n").run == "python ddpm.py"
+    )

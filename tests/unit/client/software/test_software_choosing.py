@@ -11,7 +11,7 @@ from softwaresite import Site
 from stoker.client.settings import from_environment
 from stoker.client.software.choosing import PackageChoice
 from stoker.client.software.installed import Installed
-from stoker.client.software.markers import cloud
+from stoker.client.software.packages import cloud
 from stoker.client.source.tree import scan
 from stoker.errors import JobInvalid
 from stoker.model.job.job import Job

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stoker.client.software.choosing import starts_of
-from stoker.client.software.imports import imports_in, imports_of
+from stoker.client.software.installed import imports_in, imports_of
 from stoker.model.job.job import Job
 
 

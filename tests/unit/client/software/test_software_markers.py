@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.client.software.markers import Requirement, cloud, normal, parse
+from stoker.client.software.packages import Requirement, cloud, normal, parse
 
 HERE = cloud("3.11.4")
 

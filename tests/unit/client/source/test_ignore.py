@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stoker.client.source.walk import walk
+from stoker.client.source.tree import walk
 
 Files = dict[str, str]
 

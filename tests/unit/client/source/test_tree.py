@@ -19,8 +19,7 @@ import pytest
 
 from stoker.client.source import tree as module
 from stoker.client.source.statindex import digest
-from stoker.client.source.tree import scan
-from stoker.client.source.walk import largest_paths, size_text
+from stoker.client.source.tree import largest_paths, scan, size_text
 from stoker.errors import Missing, SnapshotRefused
 from stoker.model.snapshot import Entry, EntryKind
 from stoker.stores.trees.blobstream import read_blobs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.submit.git import GitLook
+from stoker.client.submit.surroundings import GitLook
 from stoker.model.snapshot import Git
 
 
@@ -111,7 +111,7 @@ def test_a_repository_that_is_damaged_has_no_facts(tmp_path: Path) -> None:
 
 def test_without_git_installed_there_are_no_facts(repository: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from stoker.client.submit.git import GitLook; "
+        "import sys; from pathlib import Path; from stoker.client.submit.surroundings import GitLook; "
         "print(GitLook(Path(sys.argv[1])).facts())"
     )
     run = [sys.executable, "-c", program, str(repository)]

@@ -197,7 +197,10 @@ def test_the_message_can_be_clicked_in_an_editor(write: Write) -> None:
     path = write(GOOD + "nodes: 0\n")
     with pytest.raises(JobInvalid) as caught:
         jobfile.read(path)
-    assert str(caught.value) == f"{path}:4:8: nodes: found `0`, expected a whole number, 1 or more"
+    assert (
+        str(caught.value)
+        == f"{path}:4:8: nodes: found `0`, expected a whole number, 1 or more, or a range such as `2..4`"
+    )
 
 
 def test_a_missing_file_is_answered_with_the_command_that_makes_one(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from stoker.client.settings import ClientSettings, from_environment
 from stoker.client.submit.preparation import prepare
-from stoker.client.submit.variables import BEGINNINGS, HERE, NAMES, read_env_file, secret_kind, take
+from stoker.client.submit.surroundings import BEGINNINGS, HERE, NAMES, read_env_file, secret_kind, take
 from stoker.errors import BadInput, JobInvalid
 from stoker.model.job.job import Job
 

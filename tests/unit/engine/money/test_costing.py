@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from stories import PRICE, at, story
 
-from stoker.engine.money.costing import costs
 from stoker.engine.money.meter import spent
+from stoker.engine.money.spending import costs
 from stoker.model.run.money import By, Costs, Spell
 from stoker.model.run.run import Run, RunState
 from stoker.model.wire import dump, load

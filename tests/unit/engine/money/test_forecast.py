@@ -11,8 +11,8 @@ from stories import Told, at, evicted, story
 
 from stoker.engine.money.forecast import forecast, past
 from stoker.model.job.job import Job
-from stoker.model.node.node import Offer
-from stoker.model.run.forecast import Forecast
+from stoker.model.node import Offer
+from stoker.model.run.receipt import Forecast
 from stoker.model.run.run import Run, RunState
 from stoker.model.wire import dump, load
 

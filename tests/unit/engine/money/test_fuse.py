@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from stoker.engine.decision import Decision, StartNode, StopNode, TellAgent
+from stoker.engine.decision import Decision, Sighting, StartNode, StopNode, TellAgent
 from stoker.engine.money import fuse, meter
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import Scene, decide
-from stoker.engine.sighting import Sighting
 from stoker.errors import BudgetTooSmall, Conflict
-from stoker.model.node.node import NodeSight, NodeState, Offer
-from stoker.model.node.orders import Notice, Wish
+from stoker.model.node import NodeSight, NodeState, Offer
+from stoker.model.orders import Notice, Wish
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import AttemptState, Run, RunState
 

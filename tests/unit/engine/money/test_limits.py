@@ -7,10 +7,10 @@ from decimal import Decimal
 
 from stoker.engine.decision import StartNode
 from stoker.engine.money import fuse, meter
-from stoker.engine.money.limits import LimitFacts, allowances, name, period, used
+from stoker.engine.money.spending import LimitFacts, allowances, name, period, used
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import Scene, decide
-from stoker.model.node.node import Offer
+from stoker.model.node import Offer
 from stoker.model.run.money import Limit, Period, Spell
 from stoker.model.run.run import Run, RunState
 

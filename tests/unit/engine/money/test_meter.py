@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from stoker.engine.decision import Sighting
 from stoker.engine.lifecycle import begin
 from stoker.engine.money import meter
-from stoker.engine.sighting import Sighting
 from stoker.model import wire
-from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.run.money import Fuse, Spell
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import Run

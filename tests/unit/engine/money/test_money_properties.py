@@ -14,15 +14,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from stoker.agent.machine.fuse import FuseClock
-from stoker.engine.decision import StartNode, StopNode, TellAgent
+from stoker.engine.decision import Sighting, StartNode, StopNode, TellAgent
 from stoker.engine.lifecycle import begin
 from stoker.engine.money import meter
 from stoker.engine.money.fuse import is_news
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import Scene, decide
-from stoker.engine.sighting import Sighting
 from stoker.model.job.job import Job
-from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.run.money import Fuse
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import Run, RunState

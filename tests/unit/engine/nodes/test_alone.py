@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stoker.engine.nodes.alone import spelled, words
+from stoker.engine.showing import spelled, when_alone
 from stoker.model.job.job import Job
-from stoker.model.node.node import Features
+from stoker.model.node import Features
 from stoker.model.run.money import Limit, Period
 from stoker.model.run.run import RunState
 
@@ -54,7 +54,7 @@ def job(**given: Any) -> Job:
 def test_it_says_what_happens_when_this_computer_is_closed(
     given: dict[str, Any], features: Features, budget: Decimal | None, told: str
 ) -> None:
-    assert words(Job.read({"name": "ants", "run": "x", **given}), features, budget, RunState.RUNNING) == told
+    assert when_alone(Job.read({"name": "ants", "run": "x", **given}), features, budget, RunState.RUNNING) == told
 
 
 MONTHLY = Limit(Period.MONTH, Decimal(200), "anna")
@@ -75,25 +75,25 @@ def test_under_an_administrators_limit_the_bound_is_what_the_limit_leaves(
     """The lease of its machine is as long as the budget lasts, which may be days: the default of 24 h does not
     apply."""
     asked = Job.read({"name": "ants", "run": "x", **given})
-    said = words(asked, CLOUD, budget, RunState.RUNNING, limits=[MONTHLY])
+    said = when_alone(asked, CLOUD, budget, RunState.RUNNING, limits=[MONTHLY])
     assert said == f"You can close this computer: the run continues until it ends, {told}"
 
 
 def test_every_limit_is_named() -> None:
-    said = words(job(), CLOUD, None, RunState.RUNNING, limits=[MONTHLY, DAILY])
+    said = when_alone(job(), CLOUD, None, RunState.RUNNING, limits=[MONTHLY, DAILY])
     whose = "anna's limit of $200.00 a month and the limit of everybody together of $5.00 a day"
     assert said.endswith(f"at most 5 d or what {whose} leave.")
 
 
 @pytest.mark.parametrize("state", [None, RunState.QUEUED, RunState.STARTING, RunState.PAUSED])
 def test_a_run_without_a_machine_still_needs_this_computer(state: RunState | None) -> None:
-    told = words(job(), CLOUD, None, state)
+    told = when_alone(job(), CLOUD, None, state)
     assert told.startswith("Once the run is running, you can close this computer: it continues until it ends")
 
 
 @pytest.mark.parametrize("on", ["azure", "azure-twin"])
 def test_a_run_that_has_ended_needs_no_advice(on: str) -> None:
-    assert words(job(on=on), CLOUD, None, RunState.SUCCEEDED) == ""
+    assert when_alone(job(on=on), CLOUD, None, RunState.SUCCEEDED) == ""
 
 
 @pytest.mark.parametrize("state", [None, RunState.QUEUED, RunState.RUNNING])
@@ -101,10 +101,10 @@ def test_a_rehearsal_says_that_its_cloud_sleeps_too_and_how_the_real_one_would_n
     """Promising that it continues while this computer sleeps would be wrong: its machines are processes here."""
     asked = job(on="azure-twin", spot=True, lease=86_400)
     told = "The twin is on this computer: if it sleeps, the run pauses, and continues when it wakes"
-    assert words(asked, RESTORES, Decimal(5), state) == (
+    assert when_alone(asked, RESTORES, Decimal(5), state) == (
         f"{told} (on `azure`, it would continue until it ends, at most 24 h or $5.00)."
     )
-    assert words(job(on="azure-twin"), replace(CLOUD, lease_s=0.0), None, state) == (
+    assert when_alone(job(on="azure-twin"), replace(CLOUD, lease_s=0.0), None, state) == (
         f"{told} (on `azure`, it would continue until it ends)."
     )
 

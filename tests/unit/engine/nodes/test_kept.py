@@ -6,14 +6,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from stoker.engine.decision import StopNode, TellAgent
+from stoker.engine.decision import Sighting, StopNode, TellAgent
 from stoker.engine.lifecycle import advance, begin
-from stoker.engine.nodes.kept import release
-from stoker.engine.nodes.leftovers import claimed
-from stoker.engine.sighting import Sighting
+from stoker.engine.nodes import claimed, release
 from stoker.errors import Conflict
-from stoker.model.node.node import NodeSight, NodeState
-from stoker.model.node.orders import Wish
+from stoker.model.node import NodeSight, NodeState
+from stoker.model.orders import Wish
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import Run, RunState
 

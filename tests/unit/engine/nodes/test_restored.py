@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from stoker.engine.decision import Decision, StartNode, StartSpare, StopNode, TellAgent
+from stoker.engine.decision import Decision, Sighting, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.money.fuse import set_budget
-from stoker.engine.nodes.restored import GRACE_S, restored
+from stoker.engine.nodes import RESTORED_GRACE_S, restored
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import Scene, decide
-from stoker.engine.sighting import Sighting
-from stoker.model.node.node import NodeSight, NodeState, Offer
-from stoker.model.node.orders import Notice, Wish
+from stoker.model.node import NodeSight, NodeState, Offer
+from stoker.model.orders import Notice, Wish
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
@@ -100,9 +99,9 @@ def test_a_node_that_cannot_be_found_is_waited_for_and_then_given_up(make_run: M
     assert next_of(replace(run, restored_at=None), Sighting(), now).actions == (
         StartNode(replace(run, restored_at=None)),
     )
-    early = next_of(run, Sighting(), now + timedelta(seconds=GRACE_S - 1))
+    early = next_of(run, Sighting(), now + timedelta(seconds=RESTORED_GRACE_S - 1))
     assert (early.run.state, early.actions) == (RunState.RUNNING, ())
-    late = next_of(run, Sighting(), now + timedelta(seconds=GRACE_S))
+    late = next_of(run, Sighting(), now + timedelta(seconds=RESTORED_GRACE_S))
     assert (late.run.state, late.actions) == (RunState.FAILED, (StopNode("local", KEY),))
 
 

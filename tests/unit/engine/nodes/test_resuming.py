@@ -9,18 +9,15 @@ from decimal import Decimal
 
 import pytest
 
-from stoker.engine.decision import StartNode, StopNode
+from stoker.engine.decision import Sighting, StartNode, StopNode
 from stoker.engine.lifecycle import advance, begin
-from stoker.engine.nodes.fate import MUTE_S
-from stoker.engine.nodes.leftovers import claimed, release_leftovers
-from stoker.engine.nodes.resuming import RESTART_S, spared
+from stoker.engine.nodes import MUTE_S, RESTART_S, claimed, release_leftovers, spared
 from stoker.engine.offers.market import Market, needs
 from stoker.engine.patience import MOST_LOST
 from stoker.engine.rounds import Scene, decide
-from stoker.engine.sighting import Sighting
 from stoker.model.job.job import Job, Spot
-from stoker.model.node.node import NodeSight, NodeState, Offer
-from stoker.model.node.orders import Notice
+from stoker.model.node import NodeSight, NodeState, Offer
+from stoker.model.orders import Notice
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import AttemptState, Run, RunState
 

@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from stoker.engine.decision import StartSpare, StopNode
+from stoker.engine.decision import Sighting, StartSpare, StopNode
 from stoker.engine.lifecycle import begin
 from stoker.engine.offers.deadline import SUPPOSED_LOSS_S, SUPPOSED_START_S, Urgency, noted, outlook, words
-from stoker.engine.offers.market import Market, choose, needs
-from stoker.engine.offers.moving import attend, let_go, wanted
+from stoker.engine.offers.market import Market, attend, choose, let_go, needs, wanted
 from stoker.engine.rounds import Scene, decide
-from stoker.engine.sighting import Sighting
 from stoker.model.job.job import Job
-from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.run.report import Effort, Kept, Mark, Outcome, Phase, Refusal, Report
 from stoker.model.run.run import AttemptState, Run, RunState
 

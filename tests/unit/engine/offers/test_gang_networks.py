@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from stoker.engine import gang
+from stoker.engine.decision import Sighting
 from stoker.engine.lifecycle import begin
+from stoker.engine.offers import gathering
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import _spare
-from stoker.engine.sighting import Sighting
 from stoker.model.job.job import Job, Spot
-from stoker.model.node.node import NodeSight, NodeState, Offer
-from stoker.model.node.orders import Notice
+from stoker.model.node import NodeSight, NodeState, Offer
+from stoker.model.orders import Notice
 from stoker.model.run.run import AttemptState, Run, RunState
 
 CHEAP = Offer("cloud", "small", "there", Decimal("0.10"), spot=True, network="there")
@@ -46,7 +46,7 @@ def seen(run: Run) -> Sighting:
 
 
 def test_a_replacement_is_of_the_size_and_in_the_network_of_those_that_are_left(run: Run, now: datetime) -> None:
-    taken, waits = gang.offers(run, seen(run), market(run, CHEAP, LARGE, MINE), [run], now)
+    taken, waits = gathering.offers(run, seen(run), market(run, CHEAP, LARGE, MINE), [run], now)
     assert not waits
     first, _, third = (one.key for one in run.attempts[-1].members)
     assert [(one.place, one.size, one.again) for one in taken] == [
@@ -57,19 +57,19 @@ def test_a_replacement_is_of_the_size_and_in_the_network_of_those_that_are_left(
 
 
 def test_a_replacement_may_be_of_another_size(run: Run, now: datetime) -> None:
-    taken, _ = gang.offers(run, seen(run), market(run, CHEAP, LARGE), [run], now)
+    taken, _ = gathering.offers(run, seen(run), market(run, CHEAP, LARGE), [run], now)
     assert [(one.size, bool(one.again)) for one in taken] == [("small", True), ("large", False), ("small", True)]
 
 
 def test_where_nothing_is_left_in_that_network_all_nodes_move(run: Run, now: datetime) -> None:
-    taken, _ = gang.offers(run, seen(run), market(run, CHEAP), [run], now)
+    taken, _ = gathering.offers(run, seen(run), market(run, CHEAP), [run], now)
     assert taken == [CHEAP, CHEAP, CHEAP]
 
 
 def test_survivors_that_are_all_there_do_not_move_to_a_cheaper_place(run: Run, now: datetime) -> None:
     whole = tuple(replace(one, stays=True) for one in run.attempts[-1].peers)
     run = run.with_newest(replace(run.attempts[-1], peers=whole))
-    taken, _ = gang.offers(run, seen(run), market(run, CHEAP), [run], now)
+    taken, _ = gathering.offers(run, seen(run), market(run, CHEAP), [run], now)
     assert [one.again for one in taken] == [one.key for one in run.attempts[-1].members]
 
 
@@ -86,4 +86,4 @@ def test_nothing_is_asked_for_ahead_in_the_place_of_a_machine_that_stays(run: Ru
         run.attempts[-1], state=AttemptState.RUNNING, lead=AttemptState.ENDED, peers=tuple(over), broken_at=now
     )
     run = replace(run.with_newest(broken), state=RunState.RUNNING)
-    assert list(gang.leaving(run)) == [1]
+    assert list(gathering.leaving(run)) == [1]

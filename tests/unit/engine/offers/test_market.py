@@ -9,16 +9,15 @@ from decimal import Decimal
 
 import pytest
 
-from stoker.engine.decision import StartNode, StartSpare
+from stoker.engine.decision import Sighting, StartNode, StartSpare
 from stoker.engine.lifecycle import advance, begin
-from stoker.engine.nodes.leftovers import claimed
+from stoker.engine.nodes import claimed
 from stoker.engine.offers.market import FIRST_PAUSE_S, Market, choose, needs, why_none
 from stoker.engine.patience import MOST_LOST
 from stoker.engine.rounds import Scene, decide
-from stoker.engine.sighting import Sighting
 from stoker.model.job.job import Fallback, Job, Spot
-from stoker.model.node.node import NodeSight, NodeState, Offer
-from stoker.model.node.orders import Notice
+from stoker.model.node import NodeSight, NodeState, Offer
+from stoker.model.orders import Notice
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import AttemptState, Run, RunState
 

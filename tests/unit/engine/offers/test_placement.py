@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from stoker.engine.decision import Sighting
 from stoker.engine.lifecycle import advance, begin
-from stoker.engine.nodes.leftovers import GRACE_S, claimed, release_leftovers
+from stoker.engine.nodes import GRACE_S, claimed, release_leftovers
 from stoker.engine.offers.placement import place, why_waiting
-from stoker.engine.sighting import Sighting
-from stoker.model.node.node import NodeSight, NodeState
+from stoker.model.node import NodeSight, NodeState
 from stoker.model.run.run import Run
 
 Make = Callable[..., Run]

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from stoker.engine.decision import Sighting
 from stoker.engine.lifecycle import begin, evicted
-from stoker.engine.nodes.resuming import may_resume
-from stoker.engine.offers.placement import place, placed, starting
-from stoker.engine.queue.facts import PAUSE_S, QueueFacts
-from stoker.engine.queue.order import STARVED_S
-from stoker.engine.queue.turns import turns
+from stoker.engine.nodes import may_resume
+from stoker.engine.offers.placement import place, placed, starting, turns
+from stoker.engine.offers.queue import PAUSE_S, STARVED_S, QueueFacts
 from stoker.engine.rounds import Scene, decide
-from stoker.engine.sighting import Sighting
-from stoker.model.node.node import NodeSight, NodeState
+from stoker.model.node import NodeSight, NodeState
 from stoker.model.run.report import Phase, Report
 from stoker.model.run.run import AttemptState, Run, RunState
 

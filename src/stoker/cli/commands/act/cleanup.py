@@ -10,14 +10,14 @@ import click
 from stoker.cli.command import Command, json_option
 from stoker.cli.view import terminal, words
 from stoker.cli.view.receipttext import short
-from stoker.cli.view.tables import Column, TableCell, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.cli.view.words import Column, TableCell, table
 from stoker.client.api.client import Client
 from stoker.client.api.handle import RunHandle
-from stoker.client.api.leftovers import Nodes
+from stoker.client.api.resources import Nodes
 from stoker.client.report.spelling import usd
 from stoker.errors import ServerUnavailable, StokerError
-from stoker.model.node.listing import ListedNode, NodeListing
+from stoker.model.node import ListedNode, NodeListing
 from stoker.model.run.run import Run
 
 _COLUMNS = (

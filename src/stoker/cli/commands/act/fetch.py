@@ -8,9 +8,9 @@ import click
 
 from stoker.cli.command import Command, json_option, run_argument
 from stoker.cli.view import words
-from stoker.cli.view.ending import seen_from
+from stoker.cli.view.summary import seen_from
 from stoker.cli.view.terminal import say, show, show_json
-from stoker.cli.view.transfer import watched
+from stoker.cli.view.words import watched
 from stoker.client.api.client import Client
 from stoker.client.api.fetching import WantedResults, What
 from stoker.errors import BadInput, NotFound
@@ -52,7 +52,7 @@ def command(name: str, into: Path | None, checkpoints: bool, stray: bool, only: 
     if as_json:
         show_json({"run": run.name, "folder": str(folder), "files": [entry.path for entry in files]})
         return
-    say(f"{run.name}: {words.count(len(files), 'file')}, {words.size(sum(entry.size_bytes for entry in files))}")
+    say(f"{run.name}: {words.count(len(files), 'file')}, {words.size_text(sum(entry.size_bytes for entry in files))}")
     show(seen_from(str(folder), Path.cwd()))
 
 

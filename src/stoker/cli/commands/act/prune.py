@@ -9,16 +9,16 @@ import click
 
 from stoker.cli.command import NEWEST, Command, json_option, run_arguments
 from stoker.cli.view import terminal, words
-from stoker.cli.view.tables import tell
 from stoker.cli.view.terminal import say, show_json
+from stoker.cli.view.words import tell
 from stoker.client.api.client import Client
 from stoker.client.api.handle import RunHandle
-from stoker.client.api.leftovers import UnusedPackages, prune_rule, set_prune_rule
+from stoker.client.api.resources import UnusedPackages, prune_rule, set_prune_rule
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, Conflict
 from stoker.model.job.fields import Problems
 from stoker.model.job.values import Duration
-from stoker.model.run.pruning import PruneRule, Spared
+from stoker.model.run.run import PruneRule, Spared
 
 _MOST = 10_000  # runs per command
 
@@ -83,7 +83,9 @@ def command(older_than: str, keep_best: bool, experiment: str, daily: bool | Non
         show_json({**told, "removed": names, "pending": pending})
         return 0
     own = sum(one.stored - one.code for one in sizes.runs.values())  # other runs may share the code
-    say(f"deleted {words.count(len(gone), 'run')}" + (f": freed {words.size(own)} and unused code" if gone else ""))
+    say(
+        f"deleted {words.count(len(gone), 'run')}" + (f": freed {words.size_text(own)} and unused code" if gone else "")
+    )
     tell_pending(pending)
     if daily:
         say(f"the server now deletes {_words(rule)} every day; stop that with `stoker prune --no-daily`")
@@ -92,7 +94,8 @@ def command(older_than: str, keep_best: bool, experiment: str, daily: bool | Non
 
 def _tell_unused(packages: UnusedPackages) -> None:
     if packages.size_bytes:
-        say(f"cached packages that no run has used since then: {words.size(packages.size_bytes)} in {packages.folder}")
+        size = words.size_text(packages.size_bytes)
+        say(f"cached packages that no run has used since then: {size} in {packages.folder}")
 
 
 def _without_age(client: Client, wanted: bool, daily: bool | None, as_json: bool) -> int:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 
 from stoker.cli.command import Command, Group, json_option
 from stoker.cli.view import terminal
-from stoker.cli.view.tables import Column, TableCell, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.cli.view.words import Column, TableCell, table
 from stoker.client.api.client import Client
 from stoker.client.report.spelling import duration, usd
 from stoker.errors import BadInput
-from stoker.model.cluster import ClusterState
 from stoker.model.job.fields import Problems
 from stoker.model.job.values import Duration
+from stoker.model.node import Cluster, ClusterState
 
 _COLUMNS = [Column(title) for title in ("cluster", "provider", "size", "nodes", "busy", "idle", "waiting", "owner")]
 
@@ -72,38 +73,16 @@ def _seconds(text: str) -> timedelta:
 )
 @click.option("--setting", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the provider.")
 @json_option()
-def create(
-    name: str,
-    provider: str,
-    max_nodes: int,
-    min_nodes: int,
-    idle: str,
-    size: str,
-    region: str,
-    spot: bool,
-    hosts: Path | None,
-    settings: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def create(idle: str, hosts: Path | None, settings: tuple[str, ...], as_json: bool, **asked: Any) -> None:
     """Create a cluster. Costs nothing: nodes come with the first run."""
     given = dict(_setting(one) for one in settings)
     if hosts:
         given["hosts"] = hosts.read_text(encoding="utf-8", errors="replace")
-    client, waits = Client.connect(), _seconds(idle)
-    client.stage(provider, say)
-    made = client.clusters.create(
-        name,
-        provider,
-        max_nodes,
-        min_nodes=min_nodes,
-        idle=waits,
-        size=size,
-        region=region,
-        spot=spot,
-        settings=given,
-        owner=client.settings.person,
-    )
-    _tell(made, f"created {name}; run a job there with: stoker run --on {name}", as_json=as_json)
+    client = Client.connect()
+    cluster = Cluster(**asked, idle_s=_seconds(idle).total_seconds(), settings=given, owner=client.settings.person)
+    client.stage(cluster.provider, say)
+    made = client.clusters.create(cluster)
+    _tell(made, f"created {cluster.name}; run a job there with: stoker run --on {cluster.name}", as_json=as_json)
 
 
 @command.command(cls=Command, examples=[("stoker cluster ls", "list every cluster, and its nodes")])

@@ -14,13 +14,12 @@ import click
 
 from stoker.cli.command import Command, Group, json_option
 from stoker.cli.view import terminal
-from stoker.cli.view.tables import Column, TableCell, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.cli.view.words import Column, TableCell, table
 from stoker.client.api.client import Client
-from stoker.client.api.stores import Added, CredentialForm, Stores, credential_forms
+from stoker.client.api.resources import Added, CredentialForm, Stores, credential_forms
 from stoker.errors import BadInput
-from stoker.model.workspace.finding import CheckResult
-from stoker.model.workspace.store import StoreFinding, works
+from stoker.model.workspace.store import CheckResult, StoreFinding, works
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 

@@ -10,7 +10,7 @@ from stoker.cli.command import Group, json_option, run_argument
 from stoker.cli.commands.act.control import seconds
 from stoker.cli.view.terminal import say, show, show_json
 from stoker.client.api.client import Client
-from stoker.client.local import rehearsal, twin, twinorders
+from stoker.client.local import rehearsal, twin
 from stoker.client.settings import ClientSettings, from_environment
 from stoker.errors import StokerError
 from stoker.model.workspace.store import is_twin
@@ -113,7 +113,7 @@ def person(name: str, as_json: bool) -> None:
     id.
     """
     told, _ = twin.up(from_environment(), twin.TwinOptions())
-    made = twinorders.person(told, name)
+    made = twin.person(told, name)
     if as_json:
         show_json(made)
         return

@@ -7,8 +7,8 @@ import click
 from stoker.cli.command import Command, Group, json_option
 from stoker.cli.commands.setup import store
 from stoker.cli.view import terminal
-from stoker.cli.view.tables import Column, TableCell, pairs, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.cli.view.words import Column, TableCell, pairs, table
 from stoker.client.local.workspace import Joined, TrustedPlace, Workspaces
 from stoker.client.settings import from_environment
 from stoker.errors import NotFound

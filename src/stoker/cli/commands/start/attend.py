@@ -1,22 +1,26 @@
-"""What `run` and `rerun` do with a new run: print its name, follow it, detach on Ctrl-C, and exit as the script did."""
+"""What `run` and `rerun` do with a new run: follow it, in this terminal or as its own, and report its end."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from stoker.cli.view import ending, live, terminal
-from stoker.cli.view.failure import INTERRUPTED
+from stoker.cli.view import live, summary, terminal
 from stoker.cli.view.live import LiveView
 from stoker.cli.view.printer import JsonPrinter, Printer, TextPrinter
-from stoker.cli.view.terminal import paint, say, show
+from stoker.cli.view.terminal import INTERRUPTED, one_line, paint, say, show, write
 from stoker.cli.view.words import STYLES
 from stoker.client.api.client import Client
 from stoker.client.api.handle import RunHandle
-from stoker.errors import Conflict, StokerError
-from stoker.model.run.run import Run
+from stoker.client.settings import from_environment
+from stoker.errors import BadInput, Conflict, StokerError
+from stoker.model.orders import Terminal
+from stoker.model.run.run import Run, RunState
 from stoker.model.workspace.store import is_twin
 
 SECOND_THOUGHT_S = 3.0
@@ -48,7 +52,7 @@ def attend(client: Client, run: RunHandle, *header: str, detach: bool, as_json: 
 def conclude(client: Client, run: RunHandle, printer: Printer, facts: Run) -> int:
     """Prints how the run ended, and returns its exit code."""
     printer.event("ended", facts)
-    first, *more = ending.lines(facts, Path.cwd())
+    first, *more = summary.lines(facts, Path.cwd())
     for line in (paint(first, STYLES[facts.state]), *more):
         printer.note(line)
     if facts.attempt and facts.attempt.offer and not facts.kept_until:
@@ -56,7 +60,7 @@ def conclude(client: Client, run: RunHandle, printer: Printer, facts: Run) -> in
 
         printer.note(cleanup.left(client, facts))
         printer.note(cleanup.cost(run))
-    return ending.exit_code(facts)
+    return summary.exit_code(facts)
 
 
 def _with_outputs(run: RunHandle, facts: Run) -> Run:
@@ -100,3 +104,75 @@ def _offer_to_cancel(run: RunHandle) -> None:
         say(f"cancelling {run.name}")
     except Conflict as error:
         say(error.message)
+
+
+_PATIENCE_S = 2.0  # until the reason for waiting is printed
+_NOBODY = 3  # the exit code of attaching when the script has already ended
+
+
+def own_terminal(*, detach: bool, as_json: bool, twin: bool) -> Terminal:
+    """The terminal's size. Raises BadInput if there is no terminal for the script."""
+    if detach or as_json or twin:
+        other = "--detach" if detach else "--json" if as_json else "--twin"
+        raise BadInput(f"--interactive and {other} cannot be combined", hint="use one of them")
+    if not (terminal.interactive() and terminal.is_terminal(sys.stdout)):
+        hint = "give the script its input in the command: `--set 'run=python train.py < answers.txt'`"
+        raise BadInput("--interactive requires a terminal, but stdin, stdout or stderr is not one", hint=hint)
+    settings = from_environment()
+    if not settings.local:
+        raise BadInput("--interactive requires this computer's own server", hint="unset STOKER_SERVER")
+    size = os.get_terminal_size(sys.stdout.fileno())  # of the window, whatever COLUMNS says
+    return Terminal(settings.variable("TERM") or "dumb", size.lines, size.columns)
+
+
+def attend_in_foreground(client: Client, run: RunHandle, *header: str) -> int:
+    """The exit code. Every attempt gets the terminal in turn."""
+    for line in header:
+        say(line)
+    say("the script uses this terminal: it receives Ctrl-C, and closing the terminal ends it")
+    try:
+        _stand_by(client, run)
+    except KeyboardInterrupt:  # between two scripts: the next one would have no terminal
+        with suppress(StokerError):
+            run.cancel()
+        say(f"cancelling {run.name}")
+        return INTERRUPTED
+    return conclude(client, run, TextPrinter(live=True), run.facts)
+
+
+def _stand_by(client: Client, run: RunHandle) -> None:
+    shown, told = 0, ""
+    while run.facts.open:
+        for facts in run.changes(_PATIENCE_S):
+            attempt = facts.attempt
+            if attempt and attempt.number > shown and (attempt.started_at or attempt.state.over):
+                shown = attempt.number
+                _give(run, facts, shown)
+        reason = live.why(client, run.facts) if run.state is RunState.QUEUED else ""
+        if reason and reason != told:
+            told = reason
+            say(f"waiting: {one_line(reason)}")
+
+
+def _give(run: RunHandle, facts: Run, attempt: int) -> None:
+    """Attaches to the script of this attempt until it ends. If it has ended before, its output is in the log."""
+    words: tuple[str, ...] = ()
+    if not facts.state.ended:
+        try:
+            words = run.entrance()[0].terminal
+        except Conflict:  # its node is gone
+            words = ()
+    if not words or _become(words) == _NOBODY:
+        for piece in run.logs(attempt=attempt, follow=True):
+            write(piece)
+
+
+def _become(words: tuple[str, ...]) -> int:
+    import signal  # here, with the process
+    import subprocess
+
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        return subprocess.call(words)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -10,9 +10,8 @@ import click
 from stoker.cli.command import Command, json_option
 from stoker.cli.commands.start import jobsource
 from stoker.cli.view import terminal, words
-from stoker.cli.view.failure import INTERRUPTED
-from stoker.cli.view.tables import Column, pairs, table
-from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.cli.view.terminal import INTERRUPTED, paint_data, say, show, show_json
+from stoker.cli.view.words import Column, pairs, table
 from stoker.client.api.client import Client
 from stoker.client.certify.certification import Certification
 from stoker.client.certify.evidence import Evidence, Trace

@@ -13,7 +13,7 @@ from stoker.cli.view.terminal import say
 from stoker.client.settings import from_environment
 from stoker.client.submit import jobfile
 from stoker.client.submit.jobfile import JobFile
-from stoker.client.submit.variables import hint, secret_kind
+from stoker.client.submit.surroundings import hint, secret_kind
 from stoker.errors import BadInput, JobInvalid
 from stoker.model.job.commandline import NOTEBOOK, ShellCommand, commands
 from stoker.model.job.fields import encodable

@@ -11,10 +11,9 @@ import click
 from stoker.cli.command import Command, job_options, json_option
 from stoker.cli.commands.start import jobsource
 from stoker.cli.view import terminal, words
-from stoker.cli.view.ending import seen_from
-from stoker.cli.view.jobtext import offer_lines, settings, variables
-from stoker.cli.view.tables import pairs
+from stoker.cli.view.summary import offer_lines, seen_from, settings, variables
 from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.cli.view.words import pairs
 from stoker.client.api.client import Client
 from stoker.client.data.marks import DataUse
 from stoker.client.report.spelling import usd
@@ -99,8 +98,10 @@ def _next(plan: Plan, on: str, *, twin: bool) -> str:
 
 def rows(plan: Plan, here: Path) -> list[tuple[str, str]]:
     git = plan.git
-    code = f"{words.count(plan.files, 'file')}, {words.size(plan.size_bytes)} in {seen_from(str(plan.source), here)}"
-    new = f"{words.count(plan.new_files, 'file')}, {words.size(plan.new_bytes)}" if plan.new_files else "nothing"
+    code = (
+        f"{words.count(plan.files, 'file')}, {words.size_text(plan.size_bytes)} in {seen_from(str(plan.source), here)}"
+    )
+    new = f"{words.count(plan.new_files, 'file')}, {words.size_text(plan.new_bytes)}" if plan.new_files else "nothing"
     branch = f" on {git.branch}" if git and git.branch else ""
     landing = f", downloaded to {Path(seen_from(plan.land_in, here)) / '<run>'}" if plan.land_in else ""
     return [
@@ -132,14 +133,16 @@ def _where(plan: Plan) -> str:
 
 
 def _data(use: DataUse) -> str:
-    amount = f"{words.count(use.files, 'file')}, {words.size(use.size_bytes)}"
+    amount = f"{words.count(use.files, 'file')}, {words.size_text(use.size_bytes)}"
     return f"{use.name}: {use.where}" + (f" ({'' if use.counted else 'at least '}{amount})" if use.files else "")
 
 
 def _moving(use: DataUse, plan: Plan) -> str:
     if use.name not in plan.to_store:
         return ""
-    from stoker.client.data.moves import ASSUMED_BYTES_PER_S  # most data is read in place
+    from stoker.client.data.datasets import ASSUMED_BYTES_PER_S  # most data is read in place
 
     takes = words.duration(use.size_bytes / ASSUMED_BYTES_PER_S)
-    return f"\n  uploaded to the store first, after you confirm: about {takes} at {words.size(ASSUMED_BYTES_PER_S)}/s"
+    return (
+        f"\n  uploaded to the store first, after you confirm: about {takes} at {words.size_text(ASSUMED_BYTES_PER_S)}/s"
+    )

@@ -1,4 +1,4 @@
-"""`stoker run`: everything from a job file to the outputs."""
+"""`stoker run`, `rerun` and `resume`: everything from a job file to the outputs."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.command import Command, job_options, json_option
+from stoker.cli.command import Command, change_options, job_options, json_option, run_argument
 from stoker.cli.commands.start import jobsource
 from stoker.cli.commands.start.attend import attend
 from stoker.cli.view import words
-from stoker.cli.view.failure import INTERRUPTED
-from stoker.cli.view.jobtext import variables
-from stoker.cli.view.terminal import confirmed, interactive, say
+from stoker.cli.view.summary import variables
+from stoker.cli.view.terminal import INTERRUPTED, confirmed, interactive, say
 from stoker.client.api.client import Client
 from stoker.client.settings import from_environment
-from stoker.errors import BadInput
+from stoker.client.submit import jobfile
+from stoker.client.submit.sending import job_again
+from stoker.errors import BadInput, Conflict
 from stoker.model.job.job import Job
-from stoker.model.node.orders import Terminal
-from stoker.model.run.run import Run
+from stoker.model.orders import Terminal
+from stoker.model.run.run import Run, RunState
 from stoker.model.workspace.store import twin_of
 
 if TYPE_CHECKING:
-    from stoker.client.data.moves import DataMove
+    from stoker.client.data.datasets import DataMove
     from stoker.client.progress import TransferProgress
 
 _PATIENCE_S = 1.0
@@ -75,13 +77,13 @@ def command(
     upload = Upload(quiet=as_json)
     try:
         with jobsource.located(source), upload, ExitStack() as shown:
-            client = _connect(twin_of(source.job.on) if twin else "")
+            job = replace(source.job, on=twin_of(source.job.on)) if twin else source.job
+            client = _connect(job.on if twin else "")
             run = client.submit(
-                source.job,
+                job,
                 source.folder,
                 name=name,
                 progress=upload.progress,
-                twin=twin,
                 terminal=terminal,
                 say=upload.say,
                 notice=say,
@@ -92,9 +94,9 @@ def command(
         return INTERRUPTED
     lines = [header(run.facts, upload.sent_bytes), *came_along(run.facts, source.job)]
     if terminal:
-        from stoker.cli.commands.start import foreground  # likewise
+        from stoker.cli.commands.start.attend import attend_in_foreground  # likewise
 
-        return foreground.attend(client, run, *lines)
+        return attend_in_foreground(client, run, *lines)
     return attend(client, run, *lines, detach=detach, as_json=as_json)
 
 
@@ -102,24 +104,24 @@ def _agree(
     moves: Sequence[DataMove], upload: Upload, shown: ExitStack, *, yes: bool, as_json: bool
 ) -> TransferProgress:
     """Asks before data leaves this computer for the first time, or when its size has changed."""
-    from stoker.cli.view.transfer import watched  # most runs read their data in place
+    from stoker.cli.view.words import watched  # most runs read their data in place
 
     new = [one for one in moves if not one.known]
     size_bytes = sum(one.use.size_bytes for one in new)
     for one in new:
-        amount = f"{words.count(one.use.files, 'file')}, {words.size(one.use.size_bytes)}"
+        amount = f"{words.count(one.use.files, 'file')}, {words.size_text(one.use.size_bytes)}"
         upload.say(f"{one.use.name}: {one.use.where} ({amount}) is uploaded as dataset `{one.dataset}`")
     takes = words.duration(sum(one.expected_s for one in new))
-    question = f"upload {words.size(size_bytes)} of data to the store, about {takes} at 10 MB/s?"
+    question = f"upload {words.size_text(size_bytes)} of data to the store, about {takes} at 10 MB/s?"
     if new and not confirmed(question, yes=yes, as_json=as_json):
         raise BadInput("not submitted: the machines cannot read this data on your computer", hint="stoker plan")
     return shown.enter_context(watched(as_json=as_json))
 
 
 def _own_terminal(detach: bool, as_json: bool, twin: bool) -> Terminal:
-    from stoker.cli.commands.start import foreground  # few runs are interactive
+    from stoker.cli.commands.start.attend import own_terminal  # few runs are interactive
 
-    return foreground.own_terminal(detach=detach, as_json=as_json, twin=twin)
+    return own_terminal(detach=detach, as_json=as_json, twin=twin)
 
 
 def _connect(twin: str) -> Client:
@@ -134,7 +136,9 @@ def _connect(twin: str) -> Client:
 def header(run: Run, sent_bytes: int) -> str:
     """`ants-7 on local, code 3f9c2ab1 (git 1a2b3c4d with changes, 3.1 kB uploaded)`"""
     git = f"git {run.git.commit[:8]}{' with changes' if run.git.dirty else ''}" if run.git else ""
-    details = ", ".join(filter(None, [git, f"{words.size(sent_bytes)} uploaded" if sent_bytes else "already uploaded"]))
+    details = ", ".join(
+        filter(None, [git, f"{words.size_text(sent_bytes)} uploaded" if sent_bytes else "already uploaded"])
+    )
     return f"{run.name} on {run.place}, code {run.snapshot[:8]} ({details})"
 
 
@@ -174,4 +178,77 @@ class Upload:
         self._next = self._next or now + _PATIENCE_S
         if now > self._next and interactive() and not self._quiet:
             self._next = now + _PATIENCE_S
-            say(f"uploaded {words.size(sent_bytes)} of {words.size(all_bytes)}")
+            say(f"uploaded {words.size_text(sent_bytes)} of {words.size_text(all_bytes)}")
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker resume ants-7", "resume ants-7 from its last checkpoint"),
+        ("stoker resume ants-7 --set retries=3 --on azure", "resume it in another place, with other settings"),
+        ("stoker resume ants-7 --set budget=10", "resume a run whose budget is spent"),
+    ],
+)
+@run_argument()
+@change_options()
+@click.option("-d", "--detach", is_flag=True, help="Submit the run, print its name, and return.")
+@json_option()
+def resume(name: str, sets: tuple[str, ...], on: str, called: str, detach: bool, as_json: bool) -> int:
+    """Resume a failed or cancelled run from its last checkpoint.
+
+    A run that has ended does not change: a new run continues it, `ants-7-r2` for `ants-7`, with the same code, data and
+    Python, the checkpoint and outputs of the old run, and the rest of its budget. `--set` overrides fields of the job.
+    A run that is paused because its budget is spent resumes itself: raise its budget with `--set budget=USD`. Without
+    RUN: the newest.
+    """
+    client = Client.connect()
+    old = client.run(name)
+    changes = [*sets, f"on={on}"] if on else [*sets]
+    if old.state is RunState.PAUSED:
+        _check_paused(old.name, changes, called)
+    job = jobfile.changed(client.job_to_resume(old), changes)
+    run = client.resume(old.name, job, name=called)
+    step = run.facts.start.step if run.facts.start else None
+    at = f" at step {step:g}" if step is not None else ""
+    header = f"{run.name} on {run.facts.place}, resumes {old.name} from its last checkpoint{at}"
+    return attend(client, run, header, detach=detach, as_json=as_json)
+
+
+def _check_paused(name: str, changes: list[str], called: str) -> None:
+    other = [one for one in changes if one.partition("=")[0].strip() != "budget"]
+    if other or called or not changes:
+        what = f"`{other[0]}` cannot be changed" if other else "it requires a larger budget"
+        raise Conflict(
+            f"`{name}` is paused because its budget is spent: {what}",
+            hint=f"raise its budget: `stoker resume {name} --set budget=USD`; to change the rest, cancel it first",
+        )
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker rerun ants-7", "run ants-7 again and show its output"),
+        ("stoker rerun -d --set env.SEED=8", "run the newest run again with another seed, in the background"),
+        ("stoker rerun ants-7 --from-checkpoint --set env.EPOCHS=50", "continue training the model of ants-7"),
+    ],
+)
+@run_argument()
+@change_options()
+@click.option("--from-checkpoint", is_flag=True, help="Start from the last checkpoint of RUN instead of from scratch.")
+@click.option("-d", "--detach", is_flag=True, help="Submit the run, print its name, and return.")
+@json_option()
+def rerun(
+    name: str, sets: tuple[str, ...], on: str, called: str, from_checkpoint: bool, detach: bool, as_json: bool
+) -> int:
+    """Run an earlier run again, with the same code and Python.
+
+    Uses the code, job, data and Python of the earlier run, whatever has changed in your folder since; `--set` overrides
+    fields of the job. Secrets are read from your environment again. Without RUN: the newest.
+    """
+    client = Client.connect()
+    old = client.run(name)
+    job = jobfile.changed(job_again(old.facts), [*sets, f"on={on}"] if on else sets)
+    run = client.rerun(old.name, job, from_checkpoint=from_checkpoint, name=called)
+    start = ", from its last checkpoint" if run.facts.start else ""
+    header = f"{run.name} on {run.facts.place}, a rerun of {run.facts.rerun_of}{start}"
+    return attend(client, run, header, detach=detach, as_json=as_json)

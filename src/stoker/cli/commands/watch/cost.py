@@ -11,8 +11,8 @@ import click
 from stoker.cli.command import Command, json_option, run_argument
 from stoker.cli.view import terminal, words
 from stoker.cli.view.receipttext import receipt_lines
-from stoker.cli.view.tables import Column, TableCell, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.cli.view.words import Column, TableCell, table
 from stoker.client.api.client import Client
 from stoker.client.report.spelling import grain, usd
 from stoker.errors import BadInput
@@ -121,7 +121,7 @@ def receipt(name: str, file: Path | None, as_json: bool) -> None:
 
 
 def _write(file: Path, receipt: Receipt, now: datetime) -> None:
-    from stoker.client.report.receipt import page  # rarely used
+    from stoker.client.report.pages import page  # rarely used
 
     try:
         file.write_text(page(receipt, lambda at: words.clock(at, now), now), encoding="utf-8")

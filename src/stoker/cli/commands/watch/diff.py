@@ -10,9 +10,8 @@ import click
 
 from stoker.cli.command import Command, json_option, run_names
 from stoker.cli.view import terminal, words
-from stoker.cli.view.safetext import one_line
-from stoker.cli.view.tables import Column, TableCell, table
-from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.cli.view.terminal import one_line, paint_data, say, show, show_json
+from stoker.cli.view.words import Column, TableCell, table
 from stoker.client.api.client import Client
 from stoker.client.api.connection import Connection
 from stoker.client.report.comparison import Change, Difference, MetricPair

@@ -11,15 +11,13 @@ import click
 
 from stoker.cli.command import Command, json_option, run_argument
 from stoker.cli.view import words
-from stoker.cli.view.failure import INTERRUPTED
 from stoker.cli.view.live import LiveView, Selection, announce, metric_news, why
 from stoker.cli.view.printer import JsonPrinter, LogSource, Printer, TextPrinter
-from stoker.cli.view.safetext import one_line
-from stoker.cli.view.terminal import say
+from stoker.cli.view.terminal import INTERRUPTED, one_line, say
 from stoker.cli.view.words import ENDED
 from stoker.client.api.client import Client
 from stoker.client.api.handle import Log, RunHandle
-from stoker.client.api.tail import OUTAGES, patiently
+from stoker.client.api.reading import OUTAGES, patiently
 from stoker.errors import BadInput, NotFound, StokerError
 
 _ALL = "all"

@@ -12,14 +12,14 @@ from types import FrameType
 import click
 
 from stoker.cli.command import Command, json_option, run_names
-from stoker.cli.view.failure import INTERRUPTED
 from stoker.cli.view.logview import view_for
-from stoker.cli.view.terminal import is_terminal, say, show_json, write
+from stoker.cli.view.terminal import INTERRUPTED, is_terminal, say, show, show_json, write
 from stoker.client.api.client import Client
 from stoker.client.api.handle import RunHandle
 from stoker.client.api.reach import Call, VisitHandle, read_forward, ssh_words
+from stoker.client.report.explain import stack_lines
 from stoker.errors import BadInput, Conflict, StokerError
-from stoker.model.node.visit import Entrance, Frame, FrameKind
+from stoker.model.node import Entrance, Frame, FrameKind
 
 
 @click.command(
@@ -137,10 +137,11 @@ def _become(words: Sequence[str]) -> int:
     "-i", "--interactive", is_flag=True, help="Forward your input; requires ssh access, as `stoker ssh` does."
 )
 @click.option("-t", "--tty", is_flag=True, help="Give the command a terminal; requires ssh access, too.")
+@click.option("--node", default=0, type=click.IntRange(0), metavar="N", help="The node of a gang [default: 0].")
 @json_option()
 @click.argument("name", metavar="RUN", shell_complete=run_names)
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
-def execute(interactive: bool, tty: bool, as_json: bool, name: str, words: tuple[str, ...]) -> int:
+def execute(interactive: bool, tty: bool, node: int, as_json: bool, name: str, words: tuple[str, ...]) -> int:
     """Run a command on the node of a run.
 
     The command runs beside the script, in its folder and with its variables. It also works on a node without an open
@@ -158,7 +159,7 @@ def execute(interactive: bool, tty: bool, as_json: bool, name: str, words: tuple
         from stoker.client.api.reach import Call
 
         return into(client, run, Call(words, terminal=tty))
-    visit, streams = run.exec(*words), _Streams()
+    visit, streams = run.exec(*words, node=node), _Streams()
     with _Interrupts(visit):
         for frame in visit.frames():
             (_pass_on_as_json if as_json else streams.pass_on)(frame)
@@ -169,6 +170,32 @@ def execute(interactive: bool, tty: bool, as_json: bool, name: str, words: tuple
     elif visit.ended.message:
         say(f"stoker: {visit.ended.message}")
     return visit.ended.exit_code
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker stacks ants-7", "where each rank is now, on all nodes"),
+        ("stoker stacks ants-7 --json", "for a program"),
+    ],
+)
+@click.argument("name", metavar="RUN", shell_complete=run_names)
+@json_option()
+def stacks(name: str, as_json: bool) -> None:
+    """Show the Python stack of every rank of a run, on all nodes.
+
+    The ranks continue: they write their stacks when asked, with Python's faulthandler, and py-spy is used where that is
+    not possible. Nothing has to hang; a run that does is reported by itself, in `stoker explain`.
+    """
+    found = Client.connect().run(name).stacks()
+    if as_json:
+        show_json({"ranks": found})
+        return
+    for line in stack_lines([one for one in found if one.rank >= 0]):
+        show(line.removeprefix("  "))
+    for one in found:
+        if one.rank < 0:
+            say(one.note)
 
 
 class _Streams:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.errors import NotSetUp
-from stoker.model.workspace.accountform import AccountForm, AddressField, FlagField, NumberField, TextField
+from stoker.model.workspace.handover import AccountForm, AddressField, FlagField, NumberField, TextField
 
 PUBLIC_ARM = "https://management.azure.com"
 PUBLIC_LOGIN = "https://login.microsoftonline.com"

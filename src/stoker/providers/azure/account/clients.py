@@ -17,13 +17,15 @@ from typing import Any
 
 from stoker.errors import NotAllowed, NotSetUp, ProviderUnavailable
 from stoker.providers.azure.account.account import PUBLIC_LOGIN, Account
+from stoker.providers.azure.account.recording import ReplayCredential
 from stoker.providers.azure.refusals import translated
-from stoker.providers.azure.wire.replaying import ReplayCredential
 
 # The SDKs log every request with its headers.
 logging.getLogger("azure").setLevel(logging.WARNING)
 
 POLL_S = 5.0  # where Azure sends no Retry-After
+# For a POST that may be repeated without harm: by default, the SDKs do not repeat one whose response was lost.
+REPEATABLE = frozenset(["HEAD", "GET", "PUT", "DELETE", "POST"])
 
 
 class Clients:
@@ -99,7 +101,7 @@ class Clients:
 
     @cached_property
     def _transport(self) -> Any:
-        from stoker.providers.azure.wire.transport import transport  # requires packages of the SDKs
+        from stoker.providers.azure.account.transport import transport  # requires packages of the SDKs
 
         return transport(self._account)
 

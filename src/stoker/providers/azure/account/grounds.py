@@ -1,22 +1,23 @@
-"""In which resource groups the nodes of an account are: one per node or gang, or one that an administrator created."""
+"""In which resource groups the nodes of an account are: one per node or gang, or one that all share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from typing import Protocol
 
 from stoker.errors import Locked, NameTaken, NotAllowed
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account
-from stoker.providers.azure.account.gangs import GangGroups
-from stoker.providers.azure.account.holdings import Holding, Holdings, by
-from stoker.providers.azure.cloud import AzureCloud, ResourceGroup, Vm
-from stoker.providers.azure.deployment.template import NETWORK, SSH_RULE, shared_network, ssh_rules
+from stoker.providers.azure.cloud import AzureCloud, GroupMember, ResourceGroup, Vm
 from stoker.providers.azure.naming import Marks, NodePlace
 from stoker.providers.azure.refusals import TAKEN_HINT
+from stoker.providers.azure.template import NETWORK, SSH_RULE, gang_network, shared_network, ssh_rules
 
 Joined = AbstractContextManager[NodePlace]
 
@@ -168,3 +169,190 @@ def _of_gang(group: ResourceGroup) -> bool:
 
 def ground(cloud: AzureCloud, account: Account) -> Ground:
     return SharedGroup(cloud, account) if account.practitioner else OwnGroups(cloud, account)
+
+
+class GangGroups:
+    """Who comes first creates the group and its network, and who leaves last deletes them. A group is never deleted
+    while a node is about to be deployed to it."""
+
+    def __init__(self, cloud: AzureCloud, account: Account) -> None:
+        self._cloud = cloud
+        self._account = account
+        self._holdings = Holdings(cloud, account.workspace)
+        self._lock = threading.Lock()
+        self._ready: dict[tuple[str, str], str] = {}  # by gang and region: the group that has a network
+        self._joining: Counter[str] = Counter()  # by group: nodes that are about to be deployed
+        self._stopped: set[str] = set()  # node keys
+
+    @contextmanager
+    def joined(self, gang: str, key: str, region: str, tags: Mapping[str, str]) -> Iterator[NodePlace]:
+        """Where a node of the gang is deployed; its group stays until this ends. `tags` are those of a new group."""
+        with self._lock:
+            group = self._group(gang, region, tags)
+            self._joining[group] += 1
+            self._stopped.discard(key)
+        try:
+            yield naming.gang_place(group, key)
+        finally:
+            with self._lock:
+                self._joining[group] -= 1
+
+    def found(self, groups: Iterable[ResourceGroup], vms: list[Vm]) -> list[Holding]:
+        """Of these groups, all nodes. A group without any counts as one node whose VM was never requested."""
+        found: list[Holding] = []
+        for group in groups:
+            nodes = self._holdings.found(vms, group.name, naming.gang_place)
+            found += [replace(one, deleting=one.deleting or group.deleting) for one in nodes]
+            if not nodes and (marks := self._cloud.marks(group)):
+                parts = tuple(self._cloud.parts(group.name))
+                found.append(Holding(NodePlace(group.name, gang=True), marks, None, group.deleting, parts))
+        return found
+
+    def stop(self, key: str, found: list[Holding]) -> None:
+        for one in (one for one in found if one.marks.key == key):
+            group = one.place.group
+            with self._lock:
+                self._stopped.add(key)
+                stay = [
+                    other
+                    for other in found
+                    if other.place.group == group and not other.deleting and other.marks.key not in self._stopped
+                ]
+                if not stay and not self._joining[group]:
+                    self._delete(group, one)
+                    continue
+            self._holdings.remove(one)
+
+    def _delete(self, group: str, one: Holding) -> None:
+        """A group with a lock stays, but the VM can be deallocated, so it is no longer billed."""
+        self._ready = {gang: name for gang, name in self._ready.items() if name != group}
+        try:
+            self._cloud.delete_group(group)
+        except Locked:
+            if one.place.shared:
+                self._cloud.switch_off(one.place)
+            raise
+
+    def _group(self, gang: str, region: str, tags: Mapping[str, str]) -> str:
+        """The group of the gang in this region, with its network."""
+        known = self._ready.get((gang, region), "")
+        if known and self._is_theirs(self._cloud.group(known), gang, region):
+            return known
+        # Concurrent deployments cannot create one network, so it exists before the first of them.
+        name = self._existing(gang, region) or self._new(gang, region, tags)
+        kept = {tag: tags[tag] for tag in (naming.WORKSPACE, naming.SERVER)}
+        self._cloud.deploy_parts(name, gang_network(self._account, region, kept))
+        self._ready[gang, region] = name
+        return name
+
+    def _existing(self, gang: str, region: str) -> str:
+        found = (one.name for one in self._cloud.groups() if self._is_theirs(one, gang, region))
+        return next(found, "")
+
+    def _new(self, gang: str, region: str, tags: Mapping[str, str]) -> str:
+        for number in count(1):
+            name = naming.gang_group(self._account.workspace, gang, number)
+            there = self._cloud.group(name)
+            if there is None:
+                self._cloud.make_group(name, region, {**tags, naming.GANG: gang})
+            if there is None or self._is_theirs(there, gang, region):  # lists may omit what exists
+                return name
+        raise AssertionError
+
+    def _is_theirs(self, group: ResourceGroup | None, gang: str, region: str) -> bool:
+        if group is None or group.deleting or self._cloud.marks(group) is None:
+            return False
+        return group.tags.get(naming.GANG) == gang and group.region == region
+
+
+_SET = "virtualMachineScaleSets"
+# What may remain of a VM, and what holds it: Azure refuses to delete a resource while another one uses it. Nothing uses
+# an identity; it goes once the deletion of its VM is accepted, since the VM then no longer removes itself.
+_HELD_BY = {
+    "networkInterfaces": "virtualMachines",
+    "publicIPAddresses": "networkInterfaces",
+    "disks": "virtualMachines",
+    "userAssignedIdentities": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """All resources of one VM that Azure reports now. `parts` is None where they were not listed yet."""
+
+    place: NodePlace
+    marks: Marks
+    vm: Vm | None
+    deleting: bool
+    parts: tuple[GroupMember, ...] | None = None
+
+
+class Holdings:
+    """Each resource of a node carries the node's tags or name; the deployment record exists before anything else."""
+
+    def __init__(self, cloud: AzureCloud, workspace: str) -> None:
+        self._cloud = cloud
+        self._workspace = workspace
+        self._keys: dict[str, str] = {}  # by the machine's first key: the one that it has now
+
+    def found(self, vms: Iterable[Vm], group: str, place: Callable[[str, str], NodePlace]) -> list[Holding]:
+        """Those in this group. `place` gives the place of a machine in a group."""
+        here = [vm for vm in vms if vm.group == group.lower()]
+        named = by(here, lambda vm: (vm.set or vm.name).lower())
+        parts = self._cloud.parts(group)
+        known: dict[str, Marks] = {}
+        # The tags of the VM or scale set itself come last: they name the current owner. An instance has the tags that
+        # its set had when the instance was created.
+        first = [one.tags for one in (*self._cloud.deployments(group), *parts) if not _is_set(one)]
+        last = [vm.tags for vm in here if not vm.set] + [one.tags for one in parts if _is_set(one)]
+        for tags in (*first, *last):
+            if marks := naming.marks(tags, self._workspace):
+                known[marks.machine] = marks
+        for tags in last:
+            if marks := naming.marks(tags, self._workspace):
+                self._keys[marks.machine] = marks.key
+        return [
+            self._holding(place(group, machine), replace(marks, key=self._keys.get(machine, marks.key)), named, parts)
+            for machine, marks in known.items()
+        ]
+
+    def remove(self, one: Holding) -> None:
+        """One step of the removal: a caller that still sees resources calls again."""
+        made = self._cloud.deployed(one.place)
+        running = made is not None and made.running
+        if running:
+            self._cloud.cancel(one.place)
+        left = [(part, part.kind.rsplit("/", 1)[1]) for part in one.parts or ()]
+        kinds = {kind for _, kind in left}
+        if one.vm or {"virtualMachines", _SET} & kinds:
+            if not one.deleting:
+                self.delete_machine(one.place)
+            kinds |= {"virtualMachines"}
+        for part in (part for part, kind in left if kind in _HELD_BY and _HELD_BY[kind] not in kinds):
+            self._cloud.delete_part(part)
+        if made and made.begun and not running:
+            self._cloud.delete_deployment(one.place)
+
+    def delete_machine(self, place: NodePlace) -> None:
+        try:
+            self._cloud.delete_machine(place)
+        except Locked:
+            self._cloud.switch_off(place)
+            raise
+
+    def _holding(self, place: NodePlace, marks: Marks, vms: Mapping[str, Vm], parts: list[GroupMember]) -> Holding:
+        vm = vms.get(place.name.lower())
+        own = tuple(one for one in parts if place.owns(one.name.split("/", 1)[0]))
+        sets = [one for one in own if _is_set(one)]
+        place = replace(place, set=bool(sets), instance=vm.name if vm else "")
+        going = sets[0].deleting if sets else vm is not None and vm.deleting
+        return Holding(place, marks, vm, going, own)
+
+
+def _is_set(part: GroupMember) -> bool:
+    return part.kind.rsplit("/", 1)[-1] == _SET
+
+
+def by(vms: Iterable[Vm], name: Callable[[Vm], str]) -> dict[str, Vm]:
+    """Of two under one name, the one that stays: an instance may be restored while its predecessor is being deleted."""
+    return {name(vm): vm for vm in sorted(vms, key=lambda vm: not vm.deleting)}

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from stoker.errors import ProviderFailed
-from stoker.files.whole import write_whole
+from stoker.files import write_whole
 from stoker.providers.azure.account.account import PUBLIC_PRICES
 from stoker.providers.azure.market import listed
 from stoker.providers.azure.market.prices import PriceList

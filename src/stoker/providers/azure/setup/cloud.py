@@ -12,13 +12,12 @@ from stoker.errors import Conflict, NotFound, StokerError
 from stoker.model.workspace.groundwork import GivenOptions
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account
-from stoker.providers.azure.account.clients import missing_error, speaking
+from stoker.providers.azure.account.clients import REPEATABLE, missing_error, speaking
 from stoker.providers.azure.cloud import AzureCloud
-from stoker.providers.azure.deployment import scaleset
 from stoker.providers.azure.setup import options
 from stoker.providers.azure.setup.resources import WantedResource
-from stoker.providers.azure.setup.roles import Json
-from stoker.stores.credential import Credential
+from stoker.providers.azure.setup.site import Json
+from stoker.stores.access import Credential
 from stoker.stores.opening import open_store
 
 ASSIGNMENTS = "Microsoft.Authorization/roleAssignments"
@@ -98,7 +97,7 @@ class SetupCloud(AzureCloud):
 
     def register(self, namespace: str) -> None:
         with speaking(f"registering {namespace}"):
-            self._resources.providers.register(namespace)
+            self._resources.providers.register(namespace, retry_on_methods=REPEATABLE)
 
     def set_up_groups(self, tag: str, workspace: str) -> list[tuple[str, Mapping[str, str], str]]:
         """Name, tags and region of the groups that the set-up has tagged."""
@@ -115,9 +114,9 @@ class SetupCloud(AzureCloud):
 
     def node_machines(self, group: str, workspace: str) -> list[tuple[str, str]]:
         """Id and name of each VM of a run in a practitioner's group, or of its scale set."""
-        kinds = ("Microsoft.Compute/virtualMachines", scaleset.SETS)
+        kinds = ("Microsoft.Compute/virtualMachines", naming.SETS)
         found = [one for one in self.parts(group) if one.kind in kinds and naming.marks(one.tags, workspace)]
-        instances = tuple(f"{one.name}_" for one in found if one.kind == scaleset.SETS)
+        instances = tuple(f"{one.name}_" for one in found if one.kind == naming.SETS)
         return [(one.id, one.name) for one in found if not one.name.startswith(instances)]
 
     def inside(self, group: str) -> list[tuple[str, str, Mapping[str, str]]]:

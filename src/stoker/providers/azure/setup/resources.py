@@ -8,10 +8,27 @@ from datetime import date
 from typing import Any
 
 from stoker.providers.azure import naming
-from stoker.providers.azure.deployment.template import shared_network
-from stoker.providers.azure.setup import roles
-from stoker.providers.azure.setup.roles import Json
-from stoker.providers.azure.setup.site import NETWORK, PEOPLE, REGIONS, SETUP, SUBNET, WorkspaceSite
+from stoker.providers.azure.setup.site import (
+    ACCESS_ADMINISTRATOR,
+    BLOB_CONTRIBUTOR,
+    BLOB_READER,
+    MEMBER_ACTIONS,
+    NETWORK,
+    NETWORK_ACTIONS,
+    NODE_ACTIONS,
+    PEOPLE,
+    PRACTITIONER_ACTIONS,
+    REGIONS,
+    SETUP,
+    SUBNET,
+    TITLES,
+    Json,
+    WorkspaceSite,
+    assignment_name,
+    definition,
+    only_for_nodes,
+)
+from stoker.providers.azure.template import shared_network
 
 NAMESPACES = ("Microsoft.Compute", "Microsoft.ManagedIdentity", "Microsoft.Network", "Microsoft.Storage")
 GROUPS_API, STORAGE_API = "2024-03-01", "2023-05-01"
@@ -64,7 +81,7 @@ def wanted(site: WorkspaceSite, today: date) -> list[WantedResource]:
 
 def admission(site: WorkspaceSite, person: str) -> list[WantedResource]:
     """What one practitioner needs: their own group, and each right at the narrowest scope possible."""
-    group, condition = site.group_of(person), roles.only_for_nodes(site.node_role)
+    group, condition = site.group_of(person), only_for_nodes(site.node_role)
     body = {"location": site.regions[0], "tags": {PEOPLE: site.workspace}}
     machines, access = "creates and deletes VMs, in this group only", "lets VMs delete themselves"
     return [
@@ -74,22 +91,22 @@ def admission(site: WorkspaceSite, person: str) -> list[WantedResource]:
         *(one for region in site.regions if not site.network for one in _own_network(site, group, region)),
         _assignment(site, site.scope, site.member_role, person, "lists the available sizes"),
         _assignment(site, group, site.practitioner_role, person, machines),
-        _assignment(site, group, roles.ACCESS_ADMINISTRATOR, person, access, condition),
-        _assignment(site, site.account_id, roles.BLOB_CONTRIBUTOR, person, "reads and writes runs and data"),
+        _assignment(site, group, ACCESS_ADMINISTRATOR, person, access, condition),
+        _assignment(site, site.account_id, BLOB_CONTRIBUTOR, person, "reads and writes runs and data"),
         *([_assignment(site, site.network_id, site.network_role, person, "uses the network")] if site.network else ()),
     ]
 
 
 def administrator(site: WorkspaceSite, principal: str) -> WantedResource:
     """An owner may do anything but read the store, which requires a role of its own."""
-    return _assignment(site, site.account_id, roles.BLOB_READER, principal, "shows you how much data there is")
+    return _assignment(site, site.account_id, BLOB_READER, principal, "shows you how much data there is")
 
 
 def node_role(subscription: str, workspace: str) -> Json:
     """The definition of the role of nodes, created with a workspace or with its first node."""
     meaning = "May delete or deallocate a VM of Stoker. Each VM has it over itself only."
     title = f"Stoker node of {_of(subscription, workspace)}"
-    return roles.definition(subscription, title, meaning, roles.NODE_ACTIONS)
+    return definition(subscription, title, meaning, NODE_ACTIONS)
 
 
 def _of(subscription: str, workspace: str) -> str:
@@ -111,10 +128,10 @@ def _roles(site: WorkspaceSite) -> list[WantedResource]:
     joining = "May attach VMs to the network."
     return [
         node,
-        _role(site, site.practitioner_role, making, roles.PRACTITIONER_ACTIONS, "lets people create VMs"),
-        _role(site, site.member_role, reading, roles.MEMBER_ACTIONS, "lets people list sizes and VMs"),
+        _role(site, site.practitioner_role, making, PRACTITIONER_ACTIONS, "lets people create VMs"),
+        _role(site, site.member_role, reading, MEMBER_ACTIONS, "lets people list sizes and VMs"),
         *(
-            [_role(site, site.network_role, joining, roles.NETWORK_ACTIONS, "lets people use the network")]
+            [_role(site, site.network_role, joining, NETWORK_ACTIONS, "lets people use the network")]
             if site.network
             else ()
         ),
@@ -123,7 +140,7 @@ def _roles(site: WorkspaceSite) -> list[WantedResource]:
 
 def _role(site: WorkspaceSite, role: str, meaning: str, actions: tuple[str, ...], why: str) -> WantedResource:
     title = f"{site.titles[role]} of {_of(site.subscription, site.workspace)}"
-    body = roles.definition(site.subscription, title, meaning, actions)
+    body = definition(site.subscription, title, meaning, actions)
     return WantedResource("role", site.role_id(role), ROLES_API, body, why, name=title)
 
 
@@ -233,8 +250,8 @@ def _assignment(
     properties: Json = {"principalId": principal, "roleDefinitionId": site.role_id(role)}
     if condition:
         properties |= {"condition": condition, "conditionVersion": "2.0"}
-    title = roles.TITLES.get(role) or f"{site.titles[role]} of {site.workspace}"
-    name = roles.assignment_name(scope, role, principal)
+    title = TITLES.get(role) or f"{site.titles[role]} of {site.workspace}"
+    name = assignment_name(scope, role, principal)
     return WantedResource(
         "role assignment",
         f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name}",

@@ -9,7 +9,7 @@ from pathlib import Path
 from stoker.agent.machine.cloud import CloudListener, SelfRemoval
 from stoker.agent.machine.machine import remove_tree
 from stoker.agent.processes.family import end_all
-from stoker.model.node.orders import Notice
+from stoker.model.orders import Notice
 
 
 @dataclass(frozen=True, slots=True)

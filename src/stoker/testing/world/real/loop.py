@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, cast
 
 from stoker.server.rounds.outside import Clock
-from stoker.testing.world.timeline import Timeline, moment
+from stoker.testing.world.scenario import Timeline, moment
 
 CALL_S = 0.02  # duration of an outside call, if nothing hangs
 

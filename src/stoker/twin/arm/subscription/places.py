@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.twin import ids
-from stoker.twin.arm.requests.ask import ROUTES, ArmAnswer, Ask, page, route
-from stoker.twin.arm.requests.versions import versions_of
-from stoker.twin.market import addresses, catalog, images, quota
-from stoker.twin.market.sizes import disk_sku, host_sku, sku
+from stoker.twin.arm.ask import ROUTES, ArmAnswer, Ask, page, route
+from stoker.twin.arm.bodies import versions_of
+from stoker.twin.market import catalog, prices
+from stoker.twin.market.catalog import disk_sku, host_sku, sku
 from stoker.twin.refusal import Refused, conflict, invalid
 from stoker.twin.state import CloudState
 from stoker.twin.web import odata
@@ -138,13 +138,13 @@ def sizes(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
 
 @route("GET", "Microsoft.Compute/locations", "usages")
 def usages(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    return cloud, ArmAnswer(200, {"value": quota.usages(cloud, _region(ask))})
+    return cloud, ArmAnswer(200, {"value": prices.quota_usages(cloud, _region(ask))})
 
 
 @route("GET", "Microsoft.Network/locations", "usages")
 def network_usages(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     scope = ask.id.removesuffix("/usages")
-    return cloud, ArmAnswer(200, {"value": addresses.usages(cloud, _region(ask), scope)})
+    return cloud, ArmAnswer(200, {"value": prices.address_usages(cloud, _region(ask), scope)})
 
 
 def _region(ask: Ask) -> str:
@@ -156,8 +156,8 @@ def _region(ask: Ask) -> str:
 
 @route("GET", _IMAGES, "versions")
 def image_versions(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    _known(ask, images.VERSION)
-    return cloud, ArmAnswer(200, [_image(ask, f"{ask.id}/versions/{images.VERSION}", images.VERSION)])
+    _known(ask, catalog.VERSION)
+    return cloud, ArmAnswer(200, [_image(ask, f"{ask.id}/versions/{catalog.VERSION}", catalog.VERSION)])
 
 
 @route("GET", _VERSIONS)
@@ -174,9 +174,9 @@ def image_version(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     return cloud, ArmAnswer(200, {**_image(ask, ask.id, ask.target.name), "properties": properties})
 
 
-def _known(ask: Ask, version: str) -> images.Image:
+def _known(ask: Ask, version: str) -> catalog.Image:
     _, publisher, _, offer, sku, *_ = ask.target.names
-    image = images.named({"publisher": publisher, "offer": offer, "sku": sku, "version": version})
+    image = catalog.named({"publisher": publisher, "offer": offer, "sku": sku, "version": version})
     if image is None:
         raise Refused(
             404, "NotFound", f"Artifact: VMImage was not found: {publisher}:{offer}:{sku}:{version or 'latest'}."

@@ -1,4 +1,4 @@
-"""Policies of an organisation: assignments of built-in definitions, and the refusal of what they deny."""
+"""Budgets and policies: limits of an organisation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,53 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.twin import ids
-from stoker.twin.arm.requests.ask import ArmAnswer, Ask, needed, page, route, shown
-from stoker.twin.market import catalog
+from stoker.twin.arm.ask import ArmAnswer, Ask, needed, page, route, shown
+from stoker.twin.market import catalog, prices
 from stoker.twin.refusal import Refused, invalid, not_found
 from stoker.twin.state import CloudState, Resource
+
+BUDGETS = "Microsoft.Consumption/budgets"
+
+
+@route("PUT", BUDGETS)
+def put_budget(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    for word in ("amount", "category", "timeGrain", "timePeriod"):
+        needed(ask.body, "properties", word)
+    begins = str(needed(ask.body, "properties", "timePeriod", "startDate"))
+    if begins[8:10] != "01":
+        raise invalid(f"The start date '{begins}' of a budget must be the first day of a month.", "400")
+    there = cloud.find(ask.id)
+    budget = Resource(ask.id, {"properties": dict(ask.body["properties"])}, there.created_at if there else ask.now)
+    cloud = cloud.put(budget)
+    return cloud, ArmAnswer(200 if there else 201, _told(cloud, ask, budget))
+
+
+@route("GET", BUDGETS)
+def get_budget(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    budget = cloud.find(ask.id)
+    if budget is None:
+        raise not_found(BUDGETS, ask.target.name, ask.target.group)
+    return cloud, ArmAnswer(200, _told(cloud, ask, budget))
+
+
+@route("GET", "Microsoft.Consumption", "budgets")
+def list_budgets(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    here = [one for one in cloud.all(BUDGETS) if one.target.scope.lower() == ask.target.scope.lower()]
+    return cloud, page(ask, [_told(cloud, ask, one) for one in here])
+
+
+@route("DELETE", BUDGETS)
+def delete_budget(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    return cloud.drop(ask.id), ArmAnswer(200 if cloud.find(ask.id) else 204)
+
+
+def _told(cloud: CloudState, ask: Ask, budget: Resource) -> dict[str, Any]:
+    """With the spending since the twin was created; it does not distinguish months."""
+    scope = budget.target.scope.lower() + "/"
+    charges = [charge for charge in cloud.charges if charge.resource.lower().startswith(scope)]
+    spent = round(sum(prices.usd(cloud, charge, ask.now) for charge in charges), 6)
+    return budget.having(currentSpend={"amount": spent, "unit": "USD"}).answer()
+
 
 ASSIGNMENTS = "Microsoft.Authorization/policyAssignments"
 _EXEMPT = ("microsoft.authorization/", "microsoft.resources/deployments")  # not evaluated by Azure
@@ -72,7 +115,7 @@ DEFINITIONS = {
 
 
 @route("PUT", ASSIGNMENTS)
-def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+def put_policy(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     definition = str(needed(ask.body, "properties", "policyDefinitionId")).rsplit("/", 1)[-1].lower()
     known = DEFINITIONS.get(definition)
     if known is None:
@@ -97,7 +140,7 @@ def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
 
 
 @route("GET", ASSIGNMENTS)
-def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+def get_policy(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     there = cloud.find(ask.id)
     if there is None:
         raise not_found(ASSIGNMENTS, ask.target.name, ask.target.group)
@@ -105,18 +148,18 @@ def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
 
 
 @route("DELETE", ASSIGNMENTS)
-def delete(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+def delete_policy(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     there = cloud.find(ask.id)
     return (cloud.drop(ask.id), ArmAnswer(200, there.answer())) if there else (cloud, ArmAnswer(204))
 
 
 @route("GET", "Microsoft.Authorization", "policyAssignments")
-def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+def list_policies(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     """Those that apply at the scope."""
     return cloud, page(ask, shown([one for one in cloud.all(ASSIGNMENTS) if _holds(one, ask.target.scope)]))
 
 
-def check(cloud: CloudState, ask: Ask) -> None:
+def check_policies(cloud: CloudState, ask: Ask) -> None:
     """Refused where an assignment at the scope or above it denies the request."""
     kind = ask.target.kind.lower()
     if ask.method not in ("PUT", "PATCH") or kind.startswith(_EXEMPT):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stoker.twin.access import rights
-from stoker.twin.access.tokens import people
-from stoker.twin.arm import generic, groups
-from stoker.twin.arm.requests.ask import ArmAnswer, Ask, needed, page, route, shown
+from stoker.twin import rights
+from stoker.twin.arm import resources
+from stoker.twin.arm.ask import ArmAnswer, Ask, needed, page, route, shown
 from stoker.twin.refusal import Refused, conflict, invalid, not_found
 from stoker.twin.state import CloudState, Resource
+from stoker.twin.tokens import people
 
 LOCKS = "Microsoft.Authorization/locks"
 _CHANGEABLE = ("condition", "conditionVersion", "description")  # of an assignment
@@ -123,7 +123,7 @@ def put_lock(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     level = str(needed(ask.body, "properties", "level"))
     if level not in ("CanNotDelete", "ReadOnly"):
         raise invalid(f"The lock level '{level}' is invalid.", "InvalidLockLevel")
-    groups.refuse_deleting(cloud, ask)
+    resources.refuse_deleting(cloud, ask)
     lock = Resource(ask.id, {"properties": dict(ask.body["properties"])}, ask.now)
     return cloud.put(lock), ArmAnswer(200 if cloud.find(ask.id) else 201, lock.answer())
 
@@ -201,7 +201,7 @@ def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
         "principalId": there.properties["principalId"] if there else ask.uuid("principal"),
         "clientId": there.properties["clientId"] if there else ask.uuid("client"),
     }
-    return generic.store(cloud, ask, properties)
+    return resources.store(cloud, ask, properties)
 
 
 @route("DELETE", IDENTITIES)
@@ -211,5 +211,5 @@ def delete(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     return (cloud.drop(there.id), ArmAnswer(200)) if there else (cloud, ArmAnswer(204))
 
 
-generic.readable(IDENTITIES)
-generic.taggable(IDENTITIES)
+resources.readable(IDENTITIES)
+resources.taggable(IDENTITIES)

@@ -1,4 +1,4 @@
-"""Actions on a VM: power, commands, and a simulated eviction."""
+"""Actions on a VM: whether one is available, power, commands, and a simulated eviction."""
 
 from __future__ import annotations
 
@@ -6,14 +6,103 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from stoker.twin.arm import generic
-from stoker.twin.arm.requests.ask import ArmAnswer, Ask, accepted, begin, objects, route
-from stoker.twin.arm.vms import admission, parts
-from stoker.twin.market import images, quota
-from stoker.twin.refusal import Refused, conflict, invalid, unreadable
+from stoker.twin.arm import resources
+from stoker.twin.arm.ask import ArmAnswer, Ask, accepted, begin, needed, objects, route
+from stoker.twin.arm.vms import parts, rules
+from stoker.twin.market import catalog, prices
+from stoker.twin.refusal import (
+    Refused,
+    allocation_failed,
+    conflict,
+    invalid,
+    overconstrained,
+    sku_not_available,
+    unreadable,
+)
 from stoker.twin.state import CloudState, Instance, MachinePower, Resource
-from stoker.twin.time import events, power
+from stoker.twin.time import power, weather
 from stoker.twin.time.power import VMS
+
+_SPOT_SINCE = "2019-03-01"
+
+
+def admit(cloud: CloudState, ask: Ask) -> catalog.TwinSize:
+    """The size, if every immediate check passes."""
+    wanted = str(needed(ask.body, "properties", "hardwareProfile", "vmSize"))
+    needed(ask.body, "properties", "storageProfile")
+    needed(ask.body, "properties", "networkProfile")
+    region = resources.region_of(cloud, ask)
+    if wanted.lower() not in catalog.SIZES:
+        raise invalid(
+            f"The value {wanted} provided for the VM size is not valid. The valid sizes in the current region are: "
+            f"{', '.join(size.name for size in catalog.sizes_in(region))}."
+        )
+    size = catalog.size_in(wanted, region)
+    if size is None or size.closed or size.retired or f"{region}/{wanted}".lower() in cloud.restrictions:
+        raise sku_not_available(wanted, region)
+    given = ask.body["properties"]
+    spot = str(given.get("priority", "")).lower() == "spot"
+    _check_zones(ask, size, region)
+    rules.check(cloud, ask, size, region)
+    _check_spot(cloud, ask, given, size, region)
+    prices.check_quota(cloud, region, size, spot)
+    return size
+
+
+def _check_zones(ask: Ask, size: catalog.TwinSize, region: str) -> None:
+    for zone in ask.body.get("zones") or ():
+        if zone not in catalog.REGIONS[region].zones:
+            raise invalid(
+                f"The zone(s) '{zone}' for resource '{ask.target.kind}/{ask.target.name}' is not supported in location "
+                f"'{region}'.",
+                "InvalidAvailabilityZone",
+            )
+        if zone in catalog.withheld_zones(size, region):
+            raise sku_not_available(size.name, region)
+
+
+def _check_spot(cloud: CloudState, ask: Ask, given: Mapping[str, Any], size: catalog.TwinSize, region: str) -> None:
+    if str(given.get("priority", "")).lower() != "spot":
+        if given.get("evictionPolicy"):
+            raise conflict(
+                "Eviction policy can be set only on Azure Spot Virtual Machines.",
+                "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines",
+            )
+        if (given.get("billingProfile") or {}).get("maxPrice") is not None:
+            raise conflict(
+                "Max price is supported only for Azure Spot VMs.", "MaxPriceIsSupportedOnlyForAzureSpotVirtualMachines"
+            )
+        return
+    if ask.version < _SPOT_SINCE:
+        message = f"Azure Spot is not supported for this API version. Please use {_SPOT_SINCE} or later."
+        raise conflict(message, "AzureSpotIsNotSupportedForThisAPIVersion")
+    check_price(cloud, given, size, region, ask.now, "Create VM")
+
+
+def check_price(
+    cloud: CloudState, given: Mapping[str, Any], size: catalog.TwinSize, region: str, now: float, operation: str
+) -> None:
+    most = float((given.get("billingProfile") or {}).get("maxPrice", -1))
+    price = prices.spot_usd(cloud, size, region, now)
+    if most != -1 and most < price:
+        raise conflict(
+            f"Unable to perform operation '{operation}' since the provided max price '{most} USD' is lower than the "
+            f"current spot price '{price} USD' for Azure Spot VM size '{size.name}'.",
+            "SpotPriceGreaterThanProvidedMaxPrice",
+        )
+
+
+def allocation_error(
+    cloud: CloudState, ask: Ask, size: catalog.TwinSize, region: str
+) -> tuple[CloudState, Mapping[str, Any]]:
+    """A failed allocation: ordered by a test, or caused by the weather."""
+    fault, left = weather.take(cloud.faults, ("allocation",), ask.method, ask.path)
+    if fault is None and not cloud.weather.allocation_fails(ask.number):
+        return cloud, {}
+    near = parts.named(ask.body.get("properties") or {})
+    error = overconstrained(size.name, near) if near else allocation_failed(size.name, region)
+    return replace(cloud, faults=left), error.body()
+
 
 _POWER_S = 0.5
 _SIMULATED_NOTICE_S = 30.0
@@ -28,12 +117,12 @@ def start(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     error: Mapping[str, Any] = {}
     if instance.power is MachinePower.DEALLOCATED:  # capacity must be allocated again, perhaps elsewhere
         if instance.spot:
-            admission.check_price(cloud, vm.properties, quota.size_of(vm), vm.region, ask.now, "Start VM")
-        cloud, error = admission.allocation_error(cloud, ask, quota.size_of(vm), vm.region)
+            check_price(cloud, vm.properties, prices.size_of(vm), vm.region, ask.now, "Start VM")
+        cloud, error = allocation_error(cloud, ask, prices.size_of(vm), vm.region)
     cloud, operation = begin(cloud, ask, "vm.start", _POWER_S, vm.id, error=error)
     if not error:
         cloud = power.begin(cloud, operation, power.chore(cloud, "start", instance, ask.now))
-        cloud = events.tell(cloud, vm.id, ask.wall)
+        cloud = power.tell(cloud, vm.id, ask.wall)
     return power.set_power(cloud, vm.id, MachinePower.STARTING, ask.now), accepted(ask, operation)
 
 
@@ -76,7 +165,7 @@ def simulate_eviction(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswe
         raise conflict("SimulateEviction is only supported on Azure Spot Virtual Machines.", "OperationNotAllowed")
     if instance.power is not MachinePower.RUNNING:
         raise conflict(f"Cannot evict VM '{vm.name}': it is not running.", "OperationNotAllowed")
-    cloud = events.preempt(cloud, vm, ask.now, ask.wall, notice_s=_SIMULATED_NOTICE_S, withdrawn=False)
+    cloud = power.preempt(cloud, vm, ask.now, ask.wall, notice_s=_SIMULATED_NOTICE_S, withdrawn=False)
     return cloud, ArmAnswer(204)
 
 
@@ -97,7 +186,7 @@ def run_command(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
 
 
 def _both(cloud: CloudState, ask: Ask) -> tuple[Resource, Instance]:
-    vm = generic.require(cloud, ask)
+    vm = resources.require(cloud, ask)
     parts.refuse_deleting(vm, ask.target.tail)
     instance = cloud.instance(vm.id)
     if instance is None:
@@ -134,7 +223,7 @@ _TITLES = {
 
 @route("GET", VMS, "instanceView")
 def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    return cloud, ArmAnswer(200, view(cloud, ask, generic.require(cloud, ask)))
+    return cloud, ArmAnswer(200, view(cloud, ask, resources.require(cloud, ask)))
 
 
 def with_view(cloud: CloudState, ask: Ask, vm: Resource) -> dict[str, Any]:
@@ -168,7 +257,7 @@ def view(cloud: CloudState, ask: Ask, vm: Resource) -> dict[str, Any]:
 
 
 def _generation(vm: Resource) -> str:
-    image = images.named(vm.properties["storageProfile"].get("imageReference") or {})
+    image = catalog.named(vm.properties["storageProfile"].get("imageReference") or {})
     return image.generation if image else "V2"
 
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from stoker.twin.arm import generic, groups
-from stoker.twin.arm.requests.ask import ArmAnswer, Ask, accepted, begin, needed, page, route, shown
+from stoker.twin.arm import resources
+from stoker.twin.arm.ask import ArmAnswer, Ask, accepted, begin, needed, page, route, shown
 from stoker.twin.arm.vms.actions import not_running
-from stoker.twin.market import images, quota
+from stoker.twin.market import catalog, prices
 from stoker.twin.refusal import Refused, invalid, not_found, unreadable
 from stoker.twin.state import CloudState, MachinePower, Resource
 from stoker.twin.time import power
@@ -38,7 +38,7 @@ KNOWN = {
 def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     """The extension itself checks its settings, in the machine: a wrong one fails the operation."""
     vm = cloud.find(ask.target.parent.id)
-    groups.require(cloud, ask)
+    resources.require_group(cloud, ask)
     instance = cloud.instance(vm.id) if vm else None
     if vm is None or instance is None:
         raise not_found(VMS, ask.target.names[0], ask.target.group)
@@ -93,9 +93,9 @@ def _refusal(vm: Resource, given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Why the extension itself fails; empty where it succeeds."""
     settings = _settings(given)
     match str(given["type"]).lower():
-        case "nvidiagpudriverlinux" if quota.size_of(vm).gpu not in NVIDIA:
+        case "nvidiagpudriverlinux" if prices.size_of(vm).gpu not in NVIDIA:
             return _failed(vm, given, "No NVIDIA GPU was found on this machine: the VM size has none.")
-        case "amdgpudriverlinux" if quota.size_of(vm).gpu in ("", *NVIDIA):
+        case "amdgpudriverlinux" if prices.size_of(vm).gpu in ("", *NVIDIA):
             return _failed(vm, given, "No AMD GPU was found on this machine: the VM size has none.")
         case "customscript" if bool(settings.get("commandToExecute")) == bool(settings.get("script")):
             both = "were both specified" if settings.get("script") else "were both not specified"
@@ -160,19 +160,19 @@ def _zipped(text: str) -> bool:
 
 @route("GET", EXTENSIONS)
 def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    return cloud, ArmAnswer(200, generic.require(cloud, ask).answer())
+    return cloud, ArmAnswer(200, resources.require(cloud, ask).answer())
 
 
 @route("GET", VMS, "extensions")
 def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     return cloud, page(
-        ask, shown([one for one in cloud.below(generic.require(cloud, ask).id) if one.kind == EXTENSIONS])
+        ask, shown([one for one in cloud.below(resources.require(cloud, ask).id) if one.kind == EXTENSIONS])
     )
 
 
 @route("GET", "Microsoft.Compute/locations", "publishers")
 def publishers(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    names = sorted({publisher for publisher, _ in KNOWN} | {image.publisher for image in images.IMAGES.values()})
+    names = sorted({publisher for publisher, _ in KNOWN} | {image.publisher for image in catalog.IMAGES.values()})
     return cloud, ArmAnswer(200, [_listed(ask, "publishers", name) for name in names])
 
 
@@ -208,7 +208,7 @@ def _version(ask: Ask) -> str:
     return newest
 
 
-generic.deletable(EXTENSIONS)
+resources.deletable(EXTENSIONS)
 
 
 # GPU drivers: which image or extension installs one. The program in the machine only lists GPUs; none exists.
@@ -223,12 +223,12 @@ _PROGRAM = "/usr/local/sbin/nvidia-smi"
 def in_image(vm: Resource) -> bool:
     image: Mapping[str, Any] = vm.properties["storageProfile"].get("imageReference") or {}
     offer, sku = (str(image.get(word, "")).lower() for word in ("offer", "sku"))
-    return offer == _HPC and _ROCM not in sku and quota.size_of(vm).gpu in _OF_HPC_IMAGE
+    return offer == _HPC and _ROCM not in sku and prices.size_of(vm).gpu in _OF_HPC_IMAGE
 
 
 def installing(vm: Resource) -> str:
     """A script that installs `nvidia-smi` on the machine."""
-    size = quota.size_of(vm)
+    size = prices.size_of(vm)
     listed = "\n".join(f"GPU {number}: NVIDIA {size.gpu} (a twin has none)" for number in range(size.gpus))
     program = f"#!/bin/sh\ncat <<'END'\n{listed}\nEND\n"
     return "\n".join(

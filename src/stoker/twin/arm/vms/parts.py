@@ -1,4 +1,4 @@
-"""The parts of a VM: its interfaces, identity and secrets, and its metadata."""
+"""The parts of a VM: its interfaces, identity, secrets and metadata, and its proximity placement group."""
 
 from __future__ import annotations
 
@@ -7,13 +7,124 @@ from collections.abc import Mapping
 from typing import Any
 
 from stoker.twin import ids
-from stoker.twin.arm import network
-from stoker.twin.arm.requests.ask import Ask
+from stoker.twin.arm import network, resources
+from stoker.twin.arm.ask import ArmAnswer, Ask, page, route
 from stoker.twin.arm.subscription.roles import IDENTITIES
-from stoker.twin.market.addresses import ADDRESSES
+from stoker.twin.market.prices import ADDRESSES
 from stoker.twin.refusal import conflict, invalid
-from stoker.twin.state import CloudState, Resource
+from stoker.twin.state import CloudState, MachinePower, Resource
 from stoker.twin.time import power
+from stoker.twin.time.power import VMS
+
+PROXIMITY = "Microsoft.Compute/proximityPlacementGroups"
+WORD = "proximityPlacementGroup"  # of what is in one
+_TYPES = ("Standard", "Ultra")
+
+
+@route("PUT", PROXIMITY)
+def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    given = {"proximityPlacementGroupType": "Standard", **(ask.body.get("properties") or {})}
+    if given["proximityPlacementGroupType"] not in _TYPES:
+        raise invalid(
+            f"The value '{given['proximityPlacementGroupType']}' of parameter proximityPlacementGroupType is not valid."
+        )
+    zones, sizes = ask.body.get("zones") or (), _sizes(given)
+    if zones and not sizes:
+        raise invalid("Zones of a proximity placement group can only be specified together with 'intent.vmSizes'.")
+    if len(zones) > 1:
+        raise invalid("A proximity placement group can be in one zone only.")
+    if there := cloud.find(ask.id):
+        _keep_members(cloud, there, sizes)
+    cloud, answer = resources.store(cloud, ask, given, **({"zones": list(zones)} if zones else {}))
+    return cloud, ArmAnswer(answer.status, _shown(cloud, cloud.resources[str(answer.body["id"]).lower()]))
+
+
+@route("GET", PROXIMITY)
+def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    return cloud, ArmAnswer(200, _shown(cloud, resources.require(cloud, ask)))
+
+
+@route("GET", "Microsoft.Compute", "proximityPlacementGroups")
+def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
+    if ask.target.group:
+        resources.require_group(cloud, ask)
+    return cloud, page(ask, [_shown(cloud, one) for one in cloud.all(PROXIMITY, ask.target.group)])
+
+
+def named(given: Mapping[str, Any]) -> str:
+    """The id of the group that a machine names; empty for none."""
+    return str((given.get(WORD) or {}).get("id", ""))
+
+
+def check(cloud: CloudState, body: Mapping[str, Any], region: str) -> None:
+    """Refuses a machine that names a group which is not there or in another region, or which its size or zone is not
+    meant for."""
+    given = body["properties"]
+    if not (id := named(given)):
+        return
+    group = cloud.find(id)
+    if group is None or group.kind != PROXIMITY or group.region != region:
+        raise invalid(
+            f"Resource {id} referenced by '{WORD}' was not found. Please make sure that the referenced resource "
+            "exists, and that both resources are in the same region.",
+            "InvalidResourceReference",
+        )
+    size, sizes = str(given["hardwareProfile"]["vmSize"]), _sizes(group.properties)
+    if sizes and size.lower() not in sizes:
+        raise invalid(
+            f"The VM size {size} is not in the intent of proximity placement group {group.name}: {', '.join(sizes)}."
+        )
+    zones, theirs = list(body.get("zones") or ()), list(group.body.get("zones") or ())
+    if theirs and zones != theirs:
+        raise invalid(f"Proximity placement group {group.name} is in zone {theirs[0]}, and the VM is not.")
+
+
+def check_move(cloud: CloudState, vm: Resource, given: Mapping[str, Any]) -> None:
+    """A machine changes its group only while it is deallocated."""
+    instance = cloud.instance(vm.id)
+    off = instance is not None and instance.power is MachinePower.DEALLOCATED
+    if WORD in given and named(given).lower() != named(vm.properties).lower() and not off:
+        raise conflict(
+            f"Proximity placement group of VM '{vm.name}' cannot be changed while the VM is allocated. Deallocate it "
+            "first.",
+            "OperationNotAllowed",
+        )
+
+
+def _sizes(given: Mapping[str, Any]) -> list[str]:
+    return [str(one).lower() for one in (given.get("intent") or {}).get("vmSizes") or ()]
+
+
+def _keep_members(cloud: CloudState, group: Resource, sizes: list[str]) -> None:
+    """A new intent has to include what is already there."""
+    vms = [found for one in _members(cloud, group) if (found := cloud.find(one["id"]))]
+    odd = [vm for vm in vms if sizes and str(vm.properties["hardwareProfile"]["vmSize"]).lower() not in sizes]
+    if odd:
+        raise conflict(
+            f"The intent of proximity placement group {group.name} must include the size of {odd[0].id}.",
+            "OperationNotAllowed",
+        )
+
+
+def _members(cloud: CloudState, group: Resource) -> list[dict[str, str]]:
+    return [{"id": one.id} for one in cloud.all(VMS) if named(one.properties).lower() == group.id.lower()]
+
+
+def _shown(cloud: CloudState, group: Resource) -> dict[str, Any]:
+    return group.having(virtualMachines=_members(cloud, group)).answer()
+
+
+def _free(cloud: CloudState, group: Resource) -> None:
+    if used := _members(cloud, group):
+        raise conflict(
+            f"Proximity placement group {group.name} cannot be deleted because it still has {used[0]['id']}.",
+            "OperationNotAllowed",
+        )
+
+
+resources.taggable(PROXIMITY)
+resources.deletable(PROXIMITY, _free)
+
 
 _SECRET = (("osProfile", "customData"), ("osProfile", "adminPassword"))
 

@@ -1,4 +1,6 @@
-"""Rules for the body of a VM: names, logins, prices, and an image and disks that its size supports.
+"""Enum values that Azure accepts in the body of a VM, and required fields.
+
+Rules for the body of a VM: names, logins, prices, and an image and disks that its size supports.
 
 Codes and messages are Azure's; their sources are in the table of docs/concepts/twin.md.
 """
@@ -7,16 +9,59 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from stoker.twin.arm.ask import Ask, needed
 from stoker.twin.arm.network import NICS
-from stoker.twin.arm.requests.ask import Ask, needed
-from stoker.twin.arm.vms import proximity, words
-from stoker.twin.market import images
-from stoker.twin.market.sizes import TwinSize
+from stoker.twin.arm.vms import parts
+from stoker.twin.market import catalog
+from stoker.twin.market.catalog import TwinSize
 from stoker.twin.refusal import Refused, conflict, invalid
 from stoker.twin.state import CloudState
+
+_DELETE = ("Delete", "Detach")
+_SYSTEM = ("FromImage", "Attach", "Empty", "Copy", "Restore")
+_SECURITY = ("TrustedLaunch", "ConfidentialVM", "Standard")
+_IDENTITIES = ("SystemAssigned", "UserAssigned", "SystemAssigned, UserAssigned", "SystemAssigned,UserAssigned", "None")
+_MOST_LUN = 63
+
+
+def check_words(body: Mapping[str, Any]) -> None:
+    given = body["properties"]
+    for where, word, known in _fields(body):
+        if word is not None and str(word).lower() not in [one.lower() for one in known]:
+            raise invalid(f"The value '{word}' of parameter {where} is not valid: {', '.join(known)} are.")
+    for disk in given["storageProfile"].get("dataDisks") or ():
+        _check_data_disk(disk)
+    if given["networkProfile"].get("networkInterfaceConfigurations"):
+        needed(given["networkProfile"], "networkApiVersion")
+
+
+def _check_data_disk(disk: Mapping[str, Any]) -> None:
+    lun = disk.get("lun")
+    if lun is None or not 0 <= int(lun) <= _MOST_LUN:
+        raise invalid(f"The value '{lun}' of parameter dataDisk.lun is not valid: 0 to {_MOST_LUN} are.")
+    if str(needed(disk, "createOption")).lower() == "empty":
+        needed(disk, "diskSizeGB")
+
+
+def _fields(body: Mapping[str, Any]) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+    """Each with its path, its value, and the allowed values."""
+    given = body["properties"]
+    system = given["storageProfile"].get("osDisk") or {}
+    if system:
+        yield "osDisk.createOption", needed(system, "createOption"), _SYSTEM
+        yield "osDisk.deleteOption", system.get("deleteOption"), _DELETE
+    for disk in given["storageProfile"].get("dataDisks") or ():
+        yield "dataDisk.createOption", disk.get("createOption"), _SYSTEM
+        yield "dataDisk.deleteOption", disk.get("deleteOption"), _DELETE
+    for word in ("networkInterfaces", "networkInterfaceConfigurations"):
+        for card in given["networkProfile"].get(word) or ():
+            yield f"{word}.deleteOption", (card.get("properties") or {}).get("deleteOption"), _DELETE
+    yield "securityProfile.securityType", (given.get("securityProfile") or {}).get("securityType"), _SECURITY
+    yield "identity.type", (body.get("identity") or {}).get("type"), _IDENTITIES
+
 
 _FORBIDDEN_USERS = frozenset(
     [
@@ -78,8 +123,8 @@ def check(cloud: CloudState, ask: Ask, size: TwinSize, region: str) -> None:
             "'.', '-' and '_', and neither begin with a sign nor end with '.' or '-'."
         )
     check_place(given)
-    proximity.check(cloud, given, region)
-    words.check(ask.body)
+    parts.check(cloud, ask.body, region)
+    check_words(ask.body)
     _check_spot(given, size)
     _check_storage(given, size)
     _check_security(given, size, ask.version)
@@ -134,7 +179,7 @@ def _check_storage(given: Mapping[str, Any], size: TwinSize) -> None:
     reference = needed(given, "storageProfile", "imageReference")
     if reference.get("id") or reference.get("sharedGalleryImageId") or reference.get("communityGalleryImageId"):
         return  # a custom image: its contents are unknown
-    image = images.named(reference)
+    image = catalog.named(reference)
     if image is None:
         words = ":".join(str(reference.get(word, "")) for word in ("publisher", "offer", "sku", "version"))
         raise Refused(
@@ -155,7 +200,7 @@ def _check_storage(given: Mapping[str, Any], size: TwinSize) -> None:
         )
 
 
-def _check_boots(image: images.Image, size: TwinSize) -> None:
+def _check_boots(image: catalog.Image, size: TwinSize) -> None:
     if image.architecture != size.architecture:
         raise invalid(
             f"Cannot create a VM of size '{size.name}' because this VM size only supports a CPU Architecture of "

@@ -9,15 +9,15 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from stoker.twin.arm import generic, groups
-from stoker.twin.arm.requests.ask import ArmAnswer, Ask, accepted, begin, objects, page, route
-from stoker.twin.arm.vms import attached, extensions, parts, rules
-from stoker.twin.arm.vms.actions import status_only, with_view
-from stoker.twin.arm.vms.admission import admit, allocation_error
-from stoker.twin.market import catalog, quota
+from stoker.twin.arm import resources
+from stoker.twin.arm.ask import ArmAnswer, Ask, accepted, begin, objects, page, route
+from stoker.twin.arm.vms import disks as attached
+from stoker.twin.arm.vms import extensions, parts, rules
+from stoker.twin.arm.vms.actions import admit, allocation_error, status_only, with_view
+from stoker.twin.market import catalog, prices
 from stoker.twin.refusal import conflict, invalid, unreadable
 from stoker.twin.state import CloudState, Instance, MachinePower, Operation, Resource, ScheduledEvent
-from stoker.twin.time import events, power
+from stoker.twin.time import power
 from stoker.twin.time.power import VMS
 
 _CREATE_S, _UPDATE_S, _DELETE_S = 0.5, 0.2, 0.5
@@ -26,8 +26,8 @@ _SHORTEST_NOTICE_S = 300.0  # the least that a VM can request before it is delet
 
 @route("PUT", VMS)
 def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    groups.require(cloud, ask)
-    groups.refuse_deleting(cloud, ask)
+    resources.require_group(cloud, ask)
+    resources.refuse_deleting(cloud, ask)
     there = cloud.find(ask.id)
     if there is None and (ask.body.get("properties") or {}).get("virtualMachineScaleSet"):
         raise invalid("The twin attaches no VM to a scale set; a set has the instances that its capacity says.")
@@ -38,19 +38,19 @@ def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
 
 @route("PATCH", VMS)
 def patch(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    return _update(cloud, ask, generic.require(cloud, ask), ask.body.get("properties", {}))
+    return _update(cloud, ask, resources.require(cloud, ask), ask.body.get("properties", {}))
 
 
 @route("GET", VMS)
 def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    vm = generic.require(cloud, ask)
+    vm = resources.require(cloud, ask)
     return cloud, ArmAnswer(200, with_view(cloud, ask, vm) if _wants_view(ask) else vm.answer())
 
 
 @route("GET", "Microsoft.Compute", "virtualMachines")
 def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     if ask.target.group:
-        groups.require(cloud, ask)
+        resources.require_group(cloud, ask)
     found = cloud.all(VMS, ask.target.group)
     if text := ask.query.get("$filter"):
         named = _OF_SET.match(text)
@@ -82,13 +82,13 @@ def delete(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     if instance and instance.power is MachinePower.RUNNING and (notice_s := _asked_notice_s(vm)):
         cloud = cloud.put_operation(replace(operation, due_at=ask.now + notice_s + _DELETE_S))
         notice = ScheduledEvent(ask.uuid("terminate"), vm.id, "Terminate", ask.now + notice_s)
-        return events.announce(cloud, notice, ask.wall), accepted(ask, operation)
+        return power.announce(cloud, notice, ask.wall), accepted(ask, operation)
     return power.destroy(cloud, vm.id, operation, ask.now), accepted(ask, operation)
 
 
 @route("POST", VMS, "attachDetachDataDisks")
 def attach_detach(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    vm = generic.require(cloud, ask)
+    vm = resources.require(cloud, ask)
     disks = list(vm.properties["storageProfile"].get("dataDisks") or ())
     going = {str(one.get("diskId", "")).lower() for one in objects(ask.body, "dataDisksToDetach")}
     kept = [one for one in disks if str(one["managedDisk"]["id"]).lower() not in going]
@@ -121,14 +121,14 @@ def _asked_notice_s(vm: Resource) -> float:
 def _create(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     """Refused at once where a rule forbids it; a lack of capacity fails the operation, and leaves a `Failed` VM."""
     size = admit(cloud, ask)
-    cloud, error = allocation_error(cloud, ask, size, groups.region_of(cloud, ask))
+    cloud, error = allocation_error(cloud, ask, size, resources.region_of(cloud, ask))
     cloud, operation = make(cloud, ask, error)
     return cloud, accepted(ask, operation, cloud.resources[ask.id.lower()].answer(), status=201)
 
 
 def make(cloud: CloudState, ask: Ask, error: Mapping[str, Any]) -> tuple[CloudState, Operation]:
     """Everything of an admitted VM. `error`: why no machine is available for it."""
-    region = groups.region_of(cloud, ask)
+    region = resources.region_of(cloud, ask)
     given = {"priority": "Regular", **ask.body.get("properties", {})}
     if given["priority"] == "Spot":
         given = {"evictionPolicy": "Deallocate", "billingProfile": {"maxPrice": -1}, **given}
@@ -136,13 +136,13 @@ def make(cloud: CloudState, ask: Ask, error: Mapping[str, Any]) -> tuple[CloudSt
     cloud, given = attached.made(cloud, ask, region, given)
     visible, secret = parts.split(given)
     identity = parts.identity(cloud, ask, ask.body.get("identity"))
-    body = {**groups.top(ask, region), **({"identity": identity} if identity else {})}
+    body = {**resources.top(ask, region), **({"identity": identity} if identity else {})}
     visible |= {"vmId": ask.uuid("vm"), "provisioningState": "Creating", "timeCreated": ask.stamp()}
     vm = Resource(ask.id, {**body, "properties": visible}, ask.now, secret)
     cloud, operation = begin(cloud.put(vm), ask, "vm.create", _CREATE_S, error=error)
     if not error:
         name = f"{vm.name}-{visible['vmId'][:8]}"
-        instance = Instance(name, vm.id, parts.address(cloud, vm), MachinePower.STARTING, ask.now, quota.is_spot(vm))
+        instance = Instance(name, vm.id, parts.address(cloud, vm), MachinePower.STARTING, ask.now, prices.is_spot(vm))
         cloud = cloud.put_instance(instance)
         cloud = power.begin(cloud, operation, power.chore(cloud, "create", instance, ask.now))
         if extensions.in_image(vm):
@@ -169,6 +169,7 @@ def _update(cloud: CloudState, ask: Ask, vm: Resource, given: Mapping[str, Any])
         if asked is not None and there is not None and not _same(asked, there):
             raise conflict(f"Changing property '{'.'.join(path)}' is not allowed.", "PropertyChangeNotAllowed")
     _check_resize(cloud, vm, given)
+    parts.check_move(cloud, vm, given)
     if given.get("billingProfile"):
         rules.check_max_price(given)
     visible, secret = parts.split(merged(everything, given))
@@ -192,8 +193,8 @@ def _update(cloud: CloudState, ask: Ask, vm: Resource, given: Mapping[str, Any])
 
 
 def _check_resize(cloud: CloudState, vm: Resource, given: Mapping[str, Any]) -> None:
-    wanted = str(given.get("hardwareProfile", {}).get("vmSize", "") or quota.size_of(vm).name)
-    if wanted.lower() == quota.size_of(vm).name.lower():
+    wanted = str(given.get("hardwareProfile", {}).get("vmSize", "") or prices.size_of(vm).name)
+    if wanted.lower() == prices.size_of(vm).name.lower():
         return
     instance = cloud.instance(vm.id)
     if instance is None or instance.power is not MachinePower.DEALLOCATED:

@@ -15,8 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stoker.twin.machines.guest.places import GuestFolders
-from stoker.twin.machines.guest.spawning import spawn
+from stoker.twin.machines.guest.processes import GuestFolders, spawn
 
 Plan = Mapping[str, Any]
 LOG = "/var/log/cloud-init-output.log"

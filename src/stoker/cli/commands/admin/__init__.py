@@ -1,1 +1,0 @@
-"""`stoker admin`: commands for a team's administrator, one file each."""

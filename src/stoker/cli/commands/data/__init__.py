@@ -1,1 +1,0 @@
-"""`stoker data`: upload, download, list and delete datasets."""

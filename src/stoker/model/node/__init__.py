@@ -1,1 +1,0 @@
-"""Nodes: how they are requested, ordered and visited."""

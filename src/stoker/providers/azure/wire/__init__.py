@@ -1,1 +1,0 @@
-"""Requests to Azure and its responses: recorded without secrets, and replayed."""

@@ -1,1 +1,0 @@
-"""What every request and every answer goes through: the token, bodies read through types, one shape for errors."""

@@ -1,1 +1,0 @@
-"""The code of runs, and what it needs: stored once, deleted when unused."""

@@ -1,1 +1,0 @@
-"""The datasets of a workspace, and the inputs of runs."""

@@ -1,1 +1,0 @@
-"""Access to the server: sockets, tokens, its home, its log."""

@@ -1,1 +1,0 @@
-"""Removing runs, and other background work of the server."""

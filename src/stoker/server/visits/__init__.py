@@ -1,1 +1,0 @@
-"""Commands that people run on nodes."""

@@ -1,1 +1,0 @@
-"""Who may do what in the twin: identities, tokens, roles and their conditions."""

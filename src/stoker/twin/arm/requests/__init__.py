@@ -1,1 +1,0 @@
-"""How a request to Resource Manager is parsed, checked and dispatched."""

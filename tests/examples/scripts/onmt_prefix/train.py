@@ -1,0 +1,5 @@
+#!/usr/bin/env python
+from onmt.bin.train import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""One run on several hosts over SSH whose network fails: hosts parted from each other, or gone without a word."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shell import Shell
+from test_gangs import TRAIN, outputs, reached
+
+from stoker.testing.ssh_hosts import HostYard, TestHost, ssh_hosts
+
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
+HERE = {"python": sys.executable, "packages": "none"}
+
+
+@pytest.fixture
+def yard(shell: Shell, tmp_path: Path) -> Iterator[HostYard]:
+    with ssh_hosts(tmp_path / "y", 3) as made:
+        shell.environ["PATH"] = f"{made.path}{os.pathsep}{shell.environ['PATH']}"
+        shell.home.mkdir(mode=0o700)
+        (shell.home / "ssh.hosts").write_text(made.text())
+        yield made
+
+
+def submit(shell: Shell, steps: int, **more: Any) -> None:
+    shell.write("train.py", TRAIN.replace("time.sleep(0.03)", "time.sleep(0.1)"))
+    shell.job(f"python train.py {steps}", on="ssh", environment=HERE, nodes=2, **more)
+    shell.stoker("run", "--detach")
+
+
+def value_after(steps: int) -> str:
+    """What both ranks have in the end, undisturbed."""
+    value = 1
+    for step in range(steps):
+        value = (value * 31 + 2 * step + 1) % 1_000_003
+    return str(value)
+
+
+def used(yard: HostYard) -> list[TestHost]:
+    return [one for one in yard.hosts if one.nodes]
+
+
+def ends_right(shell: Shell, steps: int) -> dict[str, Any]:
+    facts = shell.ended("job-1")
+    assert facts["state"] == "succeeded", (facts["reason"], facts["attempts"])
+    found = outputs(shell, "job-1")
+    assert [found["rank-0.txt"], found["rank-1.txt"]] == [value_after(steps)] * 2
+    return facts
+
+
+def test_hosts_that_cannot_reach_each_other_are_explained_and_continue_when_they_can(
+    shell: Shell, yard: HostYard
+) -> None:
+    submit(shell, 150, hang="6s")
+    reached(shell, "job-1", 10)
+    one, other = used(yard)
+    one.part_from(other)
+    shell.wait_for(lambda: "no progress for" in shell.stoker("explain", "job-1").stdout, "the report of the hang", 90)
+    one.rejoin(other)
+    assert len(ends_right(shell, 150)["attempts"]) == 1
+
+
+def test_a_host_that_is_gone_without_a_word_is_replaced_by_another(shell: Shell, yard: HostYard) -> None:
+    submit(shell, 150)
+    reached(shell, "job-1", 60)
+    gone = used(yard)[1]
+    gone.link("down")
+    facts = ends_right(shell, 150)
+    assert [attempt["state"] for attempt in facts["attempts"]] == ["lost", "ended"]
+    gone.link("up")
+    shell.wait_for(lambda: not any(host.agents() for host in yard.hosts), "the end of all agents", 60)
