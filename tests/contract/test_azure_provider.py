@@ -413,6 +413,9 @@ class TestAzureProvider(ProviderContract):
         self.up(provider, "g-2-1")
         assert not near("g-2-1"), "in the same network, but not in the placement group"
         assert self.vm("g-2-1").split("/")[4] == self.vm("g-1").split("/")[4]
+        provider.start(replace(self.request(tmp_path, "h-1"), gang="h"))
+        self.up(provider, "h-1")
+        assert near("h-1"), "the refusal was of the other gang"
 
     def test_what_was_only_begun_is_finished_when_it_is_asked_for_again(self, tmp_path: Path) -> None:
         """A server that died between the group and its machine."""

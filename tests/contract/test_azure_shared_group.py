@@ -98,6 +98,18 @@ class TestSharedGroup(alone.TestAzureProvider):
 
     test_a_login_that_may_not_define_roles_makes_nodes_that_switch_themselves_off_and_no_more = None  # type: ignore[assignment]  # theirs may
 
+    def test_a_gang_in_a_group_without_a_placement_group_does_without(self, tmp_path: Path) -> None:
+        """As an earlier set-up left it."""
+        provider = self.make(tmp_path)
+        group = f"/resourcegroups/{provider._ground.place('g-1').group}/"
+        kind = "Microsoft.Compute/proximityPlacementGroups"
+        (there,) = (one for one in self.cloud.cloud.all(kind) if one.region == "eastus" and group in one.id.lower())
+        self.cloud.order("fault", kind="error", method="GET", path=there.id, status=404, code="ResourceNotFound")
+        provider.start(replace(self.request(tmp_path, "g-1"), gang="g"))
+        self.up(provider, "g-1")
+        vm = self.cloud.cloud.find(self.vm("g-1"))
+        assert vm and "proximityPlacementGroup" not in vm.properties
+
     def test_what_was_only_begun_is_finished_when_it_is_asked_for_again(self, tmp_path: Path) -> None:
         """There is one request, and so nothing in between."""
         provider = self.make(tmp_path)

@@ -86,7 +86,7 @@ FULL: dict[str, Any] = {
 }
 MADE = [
     *(*["role"] * 4, "resource group", "storage account", "container", "firewall", "network", "lock"),
-    *("budget", "role assignment", "resource group", *["role assignment"] * 5),
+    *("budget", "role assignment", "resource group", "placement group", *["role assignment"] * 5),
 ]
 
 
@@ -124,7 +124,7 @@ def test_a_crash_after_any_step_is_mended_by_running_it_again(admin: Admin, step
         admin.lay("vision", crash_after=steps, **FULL)
     assert admin.lay("vision", **FULL) == MADE[steps:]
     kinds = [one.kind.rsplit("/", 1)[-1] for one in admin.cloud.cloud.resources.values()]
-    once = ["storageAccounts", "containers", "budgets", "virtualNetworks"]
+    once = ["storageAccounts", "containers", "budgets", "virtualNetworks", "proximityPlacementGroups"]
     assert {kind: kinds.count(kind) for kind in once} == dict.fromkeys(once, 1)
     assert [kinds.count(kind) for kind in ("resourceGroups", "roleDefinitions", "roleAssignments")] == [2, 4, 6]
 
@@ -163,7 +163,7 @@ def test_only_what_differs_is_changed(admin: Admin) -> None:
     assert budget.properties["amount"] == 300
     mails = {tuple(one["contactEmails"]) for one in budget.properties["notifications"].values()}
     assert mails == {("other@example.org",)}
-    assert admin.lay("vision", practitioner=(BOB,)) == ["resource group", *["role assignment"] * 5]
+    assert admin.lay("vision", practitioner=(BOB,)) == ["resource group", "placement group", *["role assignment"] * 5]
 
 
 def test_a_role_that_somebody_has_already_is_not_assigned_again(admin: Admin) -> None:
@@ -296,7 +296,7 @@ def test_a_teardown_shows_everything_and_leaves_nothing(admin: Admin) -> None:
     admin.lay("vision", **FULL)
     pieces = admin.setup.survey(admin.asked("vision"))
     assert [one.kind for one in pieces] == [
-        *(*["role assignment"] * 3, "budget", "resource group", "lock", "resource group"),
+        *(*["role assignment"] * 3, "budget", "resource group", "placement group", "lock", "resource group"),
         *("storage account", "firewall", "network", *["role"] * 4),
     ]
     removed: list[GroundworkPiece] = []

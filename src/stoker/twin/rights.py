@@ -260,6 +260,8 @@ def _links(kind: str, body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", identity
     for nic in (properties.get("networkProfile") or {}).get("networkInterfaces") or ():
         yield "Microsoft.Network/networkInterfaces/join/action", str(nic.get("id", ""))
+    if near := (properties.get("proximityPlacementGroup") or {}).get("id"):
+        yield "Microsoft.Compute/proximityPlacementGroups/write", str(near)
     if kind.lower() == "microsoft.compute/virtualmachinescalesets":
         network = (properties.get("virtualMachineProfile") or {}).get("networkProfile") or {}
         for card in network.get("networkInterfaceConfigurations") or ():

@@ -51,7 +51,8 @@ class AzureProvider:
         self._server = setup.server
         self._spreading = Spreading()
         self._makes_sets = True  # until Azure refuses one
-        self._apart: set[str] = set()  # groups of gangs for which Azure had no capacity in one placement group
+        self._gangs: dict[str, str] = {}  # by node key: its gang, of nodes that this process requested
+        self._apart: set[str] = set()  # gangs for which Azure had no capacity in one placement group
 
     @property
     def features(self) -> Features:
@@ -85,10 +86,11 @@ class AzureProvider:
                 self._start_new(request, request.offer, self._ground.place(request.key))
 
     def _start_joined(self, request: NodeRequest, offer: Offer, place: NodePlace) -> None:
+        self._gangs[request.key] = request.gang
         try:
             self._start_new(request, offer, place)
         except NoCapacity:
-            self._apart.add(place.group)
+            self._apart.add(request.gang)
             raise
 
     def _start_new(self, request: NodeRequest, offer: Offer, place: NodePlace) -> None:
@@ -111,7 +113,8 @@ class AzureProvider:
             most,
             restore_s=restore_s,
             traits=traits,
-            near=place.gang and not self._is_apart(request.gang),
+            # A placement group limits where Azure looks for capacity: after a refusal, the gang does without.
+            near=place.near and request.gang not in self._apart,
         )
         # A node of a gang cannot continue without the others, so Azure does not restore it.
         restored = self._makes_sets and account.restored(spot=offer.spot) and self._role != POWER_ROLE
@@ -135,11 +138,6 @@ class AzureProvider:
         properties = deployment(site, machine, own, account.ssh_key or nobodys_key())
         self._cloud.deploy(place, properties, base64.b64encode(boot.encode()).decode(), own)
 
-    def _is_apart(self, gang: str) -> bool:
-        """A placement group limits where Azure looks for capacity: after a refusal, the gang does without."""
-        first = naming.gang_group(self._account.workspace, gang, 1)
-        return any(group.startswith(first) for group in self._apart)
-
     def _without_set(self, key: str, error: ProviderFailed | None) -> None:
         """Azure refused a scale set here: do not request one again."""
         self._makes_sets = False
@@ -157,13 +155,14 @@ class AzureProvider:
         except LoginFailed:
             self._cloud.log_in_again()
             raise
-        refused = (watch.places[one.key] for one in found if one.trouble == NoCapacity.code)
-        self._apart |= {place.group for place in refused if place.gang}
+        refused = {one.key for one in found if one.trouble == NoCapacity.code}
+        self._apart |= {self._gangs[key] for key in refused & self._gangs.keys()}
         return found
 
     def stop(self, key: str) -> None:
         self._ground.stop(key)
         self._watch.forget(key)
+        self._gangs.pop(key, None)
 
     def renew(self, key: str, lease_s: float) -> None:
         self._cloud.mark(self._place(key), self._lease_tag(lease_s))

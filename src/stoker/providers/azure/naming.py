@@ -46,6 +46,7 @@ class NodePlace:
     set: bool = False
     instance: str = ""  # the name of the VM, where Azure chose it
     gang: bool = False  # the group is that of its gang, with a network of theirs
+    near: bool = False  # the group has a proximity placement group for gangs
 
     def group_id(self, subscription: str) -> str:
         return group_id(subscription, self.group)
@@ -87,7 +88,7 @@ def shared_place(group: str, machine: str) -> NodePlace:
 
 
 def gang_place(group: str, machine: str) -> NodePlace:
-    return replace(shared_place(group, machine), gang=True)
+    return replace(shared_place(group, machine), gang=True, near=True)
 
 
 def gang_group(workspace: str, gang: str, number: int) -> str:

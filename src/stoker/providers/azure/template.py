@@ -95,13 +95,22 @@ class NodeSite:
             return shared_subnet(self.group, region)
         return f"{self.network('virtualNetworks')}/subnets/default"
 
+    def placement_group(self, region: str) -> str:
+        """Of a gang's own group, or the one of a shared group in this region."""
+        return f"{self.group}/providers/{PROXIMITY}/{GANG}" if self.place.gang else shared_placement(self.group, region)
+
 
 def shared_subnet(group: str, region: str) -> str:
     return f"{group}/providers/Microsoft.Network/virtualNetworks/{shared_network(region)}/subnets/nodes"
 
 
+def shared_placement(group: str, region: str) -> str:
+    return f"{group}/providers/{PROXIMITY}/{shared_network(region)}"
+
+
 def shared_network(region: str) -> str:
-    """The name of the network and the firewall that the nodes of a shared group use in a region."""
+    """The name of the network, the firewall and the placement group that the nodes of a shared group use in a
+    region."""
     return f"stoker-{region}"
 
 
@@ -155,7 +164,7 @@ def _vm(site: NodeSite, machine: MachineChoice, public_key: str) -> Json:
     properties["hardwareProfile"] = {"vmSize": machine.size}
     properties["networkProfile"] = {"networkInterfaces": [{"id": nic, "properties": {"deleteOption": "Delete"}}]}
     if machine.near:
-        properties["proximityPlacementGroup"] = {"id": f"{site.group}/providers/{PROXIMITY}/{GANG}"}
+        properties["proximityPlacementGroup"] = {"id": site.placement_group(machine.region)}
     if site.place.shared:  # Azure does not tag it: it is recognised by its name
         properties["storageProfile"]["osDisk"]["name"] = f"{site.name}_disk"
     resource: Json = {

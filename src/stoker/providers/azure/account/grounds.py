@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -17,7 +17,15 @@ from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.cloud import AzureCloud, GroupMember, ResourceGroup, Vm
 from stoker.providers.azure.naming import Marks, NodePlace
 from stoker.providers.azure.refusals import TAKEN_HINT
-from stoker.providers.azure.template import NETWORK, SSH_RULE, gang_network, shared_network, ssh_rules
+from stoker.providers.azure.template import (
+    COMPUTE,
+    NETWORK,
+    SSH_RULE,
+    gang_network,
+    shared_network,
+    shared_placement,
+    ssh_rules,
+)
 
 Joined = AbstractContextManager[NodePlace]
 
@@ -112,6 +120,7 @@ class SharedGroup:
         self._cloud = cloud
         self._account = account
         self._holdings = Holdings(cloud, account.workspace)
+        self._near: set[str] = set()  # regions in which the group has a placement group
 
     @cached_property
     def group(self) -> str:
@@ -130,8 +139,17 @@ class SharedGroup:
         return naming.shared_place(self.group, key)
 
     def joined(self, gang: str, key: str, region: str, tags: Mapping[str, str]) -> Joined:  # noqa: ARG002
-        """Everything in the group has the network of its region."""
-        return nullcontext(self.place(key))
+        """Everything in the group has the network of its region, and gangs its placement group."""
+        return nullcontext(replace(self.place(key), near=self._has_placement(region)))
+
+    def _has_placement(self, region: str) -> bool:
+        """A set-up by an earlier version created none, and its role may not read one: gangs then do without."""
+        if region not in self._near:
+            id = shared_placement(naming.group_id(self._account.subscription, self.group), region)
+            with suppress(NotAllowed):
+                if self._cloud.get(id, COMPUTE):
+                    self._near.add(region)
+        return region in self._near
 
     def found(self) -> list[Holding]:
         return self._holdings.found(self._cloud.vms(), self.group, naming.shared_place)

@@ -28,7 +28,7 @@ from stoker.providers.azure.setup.site import (
     definition,
     only_for_nodes,
 )
-from stoker.providers.azure.template import shared_network
+from stoker.providers.azure.template import COMPUTE, shared_network, shared_placement
 
 NAMESPACES = ("Microsoft.Compute", "Microsoft.ManagedIdentity", "Microsoft.Network", "Microsoft.Storage")
 GROUPS_API, STORAGE_API = "2024-03-01", "2023-05-01"
@@ -89,6 +89,7 @@ def admission(site: WorkspaceSite, person: str) -> list[WantedResource]:
             "resource group", group, GROUPS_API, body, "the VMs of one practitioner, inaccessible to others"
         ),
         *(one for region in site.regions if not site.network for one in _own_network(site, group, region)),
+        *(_placement(site, group, region) for region in site.regions),
         _assignment(site, site.scope, site.member_role, person, "lists the available sizes"),
         _assignment(site, group, site.practitioner_role, person, machines),
         _assignment(site, group, ACCESS_ADMINISTRATOR, person, access, condition),
@@ -207,6 +208,13 @@ def _own_network(site: WorkspaceSite, group: str, region: str) -> list[WantedRes
             "network", network, NETWORK_API, {**own, "properties": inside}, "for the VMs of one practitioner"
         ),
     ]
+
+
+def _placement(site: WorkspaceSite, group: str, region: str) -> WantedResource:
+    own = {"location": region, "tags": {PEOPLE: site.workspace}}
+    body = {**own, "properties": {"proximityPlacementGroupType": "Standard"}}
+    why = "puts the VMs of one run close together"
+    return WantedResource("placement group", shared_placement(group, region), COMPUTE, body, why)
 
 
 def _budget(site: WorkspaceSite, today: date) -> WantedResource:

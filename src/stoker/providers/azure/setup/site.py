@@ -141,6 +141,8 @@ NODE_ACTIONS = (
 PRACTITIONER_ACTIONS = (
     "Microsoft.Authorization/*/read",
     "Microsoft.Compute/disks/*",
+    "Microsoft.Compute/proximityPlacementGroups/read",
+    "Microsoft.Compute/proximityPlacementGroups/write",  # to create a VM in one
     "Microsoft.Compute/virtualMachineScaleSets/*",
     "Microsoft.Compute/virtualMachines/*",
     "Microsoft.ManagedIdentity/userAssignedIdentities/*",

@@ -41,7 +41,7 @@ from stoker.providers.azure.setup.site import (
     default_account,
     default_group,
 )
-from stoker.providers.azure.template import COMPUTE
+from stoker.providers.azure.template import COMPUTE, PROXIMITY
 
 Step = tuple[GroundworkPiece, Callable[[], None]]
 
@@ -231,6 +231,7 @@ _WORDS = {
     _ACCOUNTS: "storage account",
     "Microsoft.Network/virtualNetworks": "network",
     "Microsoft.Network/networkSecurityGroups": "firewall",
+    PROXIMITY: "placement group",
 }
 
 Removed = tuple[GroundworkPiece, Callable[[], None]]  # what exists, and what removes it
