@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import Shell
+from shell import ENDS, Shell
 from test_gangs import TRAIN, outputs, reached
 
 from stoker.testing.ssh_hosts import HostYard, TestHost, ssh_hosts
@@ -46,7 +46,8 @@ def used(yard: HostYard) -> list[TestHost]:
 
 
 def ends_right(shell: Shell, steps: int) -> dict[str, Any]:
-    facts = shell.ended("job-1")
+    shell.wait_for(lambda: shell.facts("job-1")["state"] in ENDS, "the end of job-1", 180)
+    facts = shell.facts("job-1")
     assert facts["state"] == "succeeded", (facts["reason"], facts["attempts"])
     found = outputs(shell, "job-1")
     assert [found["rank-0.txt"], found["rank-1.txt"]] == [value_after(steps)] * 2
@@ -71,6 +72,8 @@ def test_a_host_that_is_gone_without_a_word_is_replaced_by_another(shell: Shell,
     gone = used(yard)[1]
     gone.link("down")
     facts = ends_right(shell, 150)
-    assert [attempt["state"] for attempt in facts["attempts"]] == ["lost", "ended"]
+    states = [attempt["state"] for attempt in facts["attempts"]]
+    # The host that stays may not have released its slot yet when the next attempt asks for it.
+    assert (states[0], states[-1], set(states[1:-1]) - {"lost"}) == ("lost", "ended", set())
     gone.link("up")
     shell.wait_for(lambda: not any(host.agents() for host in yard.hosts), "the end of all agents", 60)

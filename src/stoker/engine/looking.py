@@ -140,7 +140,7 @@ def _member(
         silent_s=said.silent_s,
         deaf=said.deaf,
         said_at=said.said_at,
-        patience_s=features.patience_s,
+        patience_s=_patience_s(run, member, heard, features),
         wished_s=requests.wished_s.get(member.key, 0.0),
         renewed_at=requests.renewed_at.get(member.key),
         unasked=(*requests.unasked, *requests.copying),
@@ -150,6 +150,15 @@ def _member(
         trouble_hint=trouble.hint if trouble else "",
         trouble_code=trouble.code if trouble else "",
     )
+
+
+def _patience_s(run: Run, member: Member, heard: Mapping[str, Heard], features: Features) -> float:
+    """Where other nodes of its gang are heard, the way to the server works, and they wait for this one."""
+    if features.peer_patience_s is None or run.attempt is None:
+        return features.patience_s
+    others = (heard[one.key] for one in run.attempt.members if one.key != member.key and one.key in heard)
+    is_heard = any(other.report and other.silent_s < features.peer_patience_s / 2 for other in others)
+    return features.peer_patience_s if is_heard else features.patience_s
 
 
 def outlives_s(run: Run, features: Features, *, limited: bool = False) -> float:

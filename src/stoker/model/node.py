@@ -26,6 +26,7 @@ class Features:
     look_idle_s: float = 60.0  # the same, while nothing of ours is known to be there
     market: bool = False  # its offers differ in size, place and price
     patience_s: float = 120.0  # a node that is up but silent for longer is taken for lost
+    peer_patience_s: float | None = None  # the same, while others of its gang are heard; None: no different
     lease_s: float = 0.0  # the longest lease of a node; 0: they cost nothing, and have none
     idle_s: float = 600.0  # a node that has a lease, and on which nobody works, stays so long without its server
     reachable: bool = False  # people get in to its nodes, see `providers.Reachable`

@@ -158,3 +158,18 @@ def test_an_idle_node_that_was_taken_is_seen_although_its_provider_still_shows_t
     found = sighting(run, shown, set(), {key: Heard(report=report)}, Requests(), Features())
     assert found.node == NodeSight(key, NodeState.UP, machine="machine-1")
     assert sighting(run, shown, set(), {}, Requests(), Features()).node is None, "it may not have got its orders"
+
+
+@pytest.mark.parametrize(("other", "patience_s"), [(1.0, 30.0), (29.0, 120.0)])
+def test_a_silent_node_whose_peer_is_heard_is_waited_for_less_long(
+    make_run: Make, now: datetime, other: float, patience_s: float
+) -> None:
+    offer = Offer("cloud", "small", "here", Decimal(1))
+    run = begin(make_run(job={"nodes": 2, "on": "cloud"}), now, [offer, offer]).run
+    first, second = (one.key for one in run.attempts[-1].members)
+    report = Report(1, 0, Phase.RUNNING, now, 1)
+    heard = {first: Heard(report=report, silent_s=other), second: Heard(report=report, silent_s=29.0)}
+    features = Features(patience_s=120.0, peer_patience_s=30.0)
+    found = sighting(run, [], set(), heard, Requests(), features)
+    assert found.peers[0].patience_s == patience_s
+    assert sighting(run, [], set(), heard, Requests(), FEATURES).peers[0].patience_s == FEATURES.patience_s

@@ -37,7 +37,12 @@ _SIZES = ("cpus", "memory_gb", "gpus")
 class SshProvider:
     # An agent that cannot reach its server keeps working; a host that is silent this long is replaced.
     features: ClassVar[Features] = Features(
-        look_every_s=2.0, patience_s=120.0, lease_s=LEASE_S, idle_s=IDLE_S, carries_folders=True
+        look_every_s=2.0,
+        patience_s=120.0,
+        peer_patience_s=30.0,
+        lease_s=LEASE_S,
+        idle_s=IDLE_S,
+        carries_folders=True,
     )
 
     def __init__(self, setup: Setup) -> None:
@@ -133,7 +138,8 @@ class SshProvider:
         raise self._nowhere(request, refusals)
 
     def _placed(self, request: NodeRequest, refusals: dict[str, ProviderFailed]) -> HostedNode | None:
-        """On the host with the most room; of a gang's nodes each on its own where that is possible. None: nowhere."""
+        """On the host with the most room that answers; of a gang's nodes each on its own where that is possible. None:
+        nowhere."""
         with self._placing:
             nodes = [node for node in self._records.all() if node.key != request.key and not node.abandoned]
             rooms = []
@@ -141,10 +147,11 @@ class SshProvider:
                 there = [node for node in nodes if node.host == host.name]
                 peers = sum(bool(request.gang) and node.gang == request.gang for node in there)
                 if len(there) < host.slots and host.name not in refusals:
-                    rooms.append((peers, len(there) - host.slots, number, host))
+                    silent = self._link(host.name).trouble is not None
+                    rooms.append((silent, peers, len(there) - host.slots, number, host))
             if not rooms:
                 return None
-            host = min(rooms)[3]
+            host = min(rooms)[-1]
             return self._records.keep(HostedNode(request.key, host.name, host.slots, request.gang))
 
     def _send(self, node: HostedNode, request: NodeRequest) -> None:
