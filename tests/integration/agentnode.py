@@ -72,7 +72,8 @@ class Node:
         orders = ["--store", self.store.url, "--orders", layout.orders(RUN, self.attempt)]
         command = [sys.executable, "-I", "-S", str(self.agent), "run", *orders, *paths, *extra]
         env = {**os.environ, MARK: self.key, **variables}  # so that `kill` finds the agent, too
-        return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL)
+        # In a session of its own, as on a node: at a notice it raises the priority of its whole session.
+        return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def run(self, run: str, files: Mapping[str, str | bytes] | None = None, **job: Any) -> Report:
         """Carries out an attempt from its orders to its final report."""
