@@ -1,7 +1,8 @@
-"""A folder of the server, as a node sees it through a tunnel: the contract of stores, and who may do what."""
+"""A store of the server, as a node sees it through a tunnel: the contract of stores, and who may do what."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from services import Azurite
 from stoker.errors import Missing, StoreDenied, StoreUnavailable
 from stoker.providers.ssh.tunnel import TunnelService, TunnelTokens
 from stoker.stores import Store
@@ -62,6 +64,41 @@ class TestTunnel(StoreContract):
 
     def make(self, folder: Path) -> Store:
         return self.tunnel.store(folder, [], [""])
+
+
+@pytest.mark.heavy
+class TestTunnelToAzure(StoreContract):
+    """Of a node that cannot reach Azure itself."""
+
+    steps = 4
+    listed = 50
+
+    @pytest.fixture(autouse=True)
+    def _service(self, tunnel: Tunnel, azurite: Azurite) -> None:
+        self.tunnel, self.azurite = tunnel, azurite
+
+    def make(self, folder: Path) -> Store:
+        url = f"{self.azurite.new_container()}/some where/deep"
+        access = grant(url, self.azurite.account_key, reads=[], writes=[""], for_s=600)
+        return open_access(self.tunnel.tokens.carried("r-1", access, everything=True))
+
+
+def test_a_large_object_of_azure_is_read_in_parts_and_a_missing_one_is_missing(
+    tunnel: Tunnel, azurite: Azurite
+) -> None:
+    data = os.urandom(9 << 20)
+    granted = grant(azurite.new_container(), azurite.account_key, reads=["data/"], writes=["mine/"], for_s=600)
+    open_access(granted).put("mine/large", data)
+    store = open_access(tunnel.tokens.carried("r-1", granted, everything=True))
+    assert b"".join(store.stream("mine/large", 0, len(data))) == data
+    assert b"".join(store.stream("mine/large", 5, len(data))) == data[5:], "more was asked for than there is"
+    with pytest.raises(Missing):
+        list(store.stream("mine/none", 0, len(data)))
+    with pytest.raises(StoreDenied):
+        store.put("data/other", b"x")
+    tunnel.given_up.add("r-1")
+    with pytest.raises(StoreDenied):
+        store.get("mine/large")
 
 
 def test_a_node_reads_and_writes_its_own_part_and_nothing_else(tunnel: Tunnel, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ The hosts share this computer's disk, so the Python of the tests can be named by
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 from shell import Shell
 
+from services import KEY, Azurite
 from stoker.testing.ssh_hosts import HostYard, lacking, ssh_hosts
 
 pytestmark = pytest.mark.skipif(bool(lacking()), reason=lacking())
@@ -36,6 +39,16 @@ COUNT = """
 """
 
 
+def oldest_python(folder: Path) -> Path:
+    """A folder with the oldest Python that a host may have, of those on this computer, as `python3`."""
+    managed = sorted(map(str, Path.home().glob(".pyenv/versions/3.10*/bin/python")))
+    named = [*managed, shutil.which("python3.10"), sys.executable]
+    usable = [one for one in named if one and not subprocess.run([one, "-V"], capture_output=True).returncode]
+    folder.mkdir()
+    (folder / "python3").symlink_to(usable[0])
+    return folder
+
+
 @pytest.fixture
 def yard(shell: Shell, tmp_path: Path) -> Iterator[HostYard]:
     with ssh_hosts(tmp_path / "y", 3) as made:
@@ -50,7 +63,11 @@ def counting(shell: Shell, steps: int, **more: Any) -> None:
     shell.job(f"python train.py {steps}", on="ssh", environment=HERE, **more)
 
 
-def test_a_run_on_a_host_brings_its_model_back_and_leaves_nothing_there(shell: Shell, yard: HostYard) -> None:
+def test_a_run_on_a_host_brings_its_model_back_and_leaves_nothing_there(
+    shell: Shell, yard: HostYard, tmp_path: Path
+) -> None:
+    yard.hosts[0].variables = f"PATH={oldest_python(tmp_path / 'older')}:/usr/bin:/bin"
+    yard.hosts[0].reconfigure()
     hosts = shell.write("hosts.txt", yard.text())
     shell.stoker("cluster", "create", "lab", "--provider", "ssh", "--hosts", str(hosts), "--max", "3")
     counting(shell, 20)
@@ -61,6 +78,24 @@ def test_a_run_on_a_host_brings_its_model_back_and_leaves_nothing_there(shell: S
     assert (shell.folder / "outputs" / "job-1" / "result.txt").read_text() == "20"
     shell.wait_for(lambda: not any(host.nodes for host in yard.hosts), "the end of its folder")
     assert [host.agents() for host in yard.hosts] == [[], [], []]
+
+
+@pytest.mark.heavy
+def test_a_store_that_no_host_can_reach_goes_through_the_connection(
+    shell: Shell, yard: HostYard, azurite: Azurite
+) -> None:
+    """It listens on the loopback of this computer, which is not that of a host."""
+    adding = shell.start("store", "add", "far", azurite.new_container(), "--use", "--json", stdin=subprocess.PIPE)
+    told = adding.communicate(KEY, timeout=60)
+    assert not adding.returncode, told
+    counting(shell, 20)
+    shell.stoker("run", "--detach")
+    facts = shell.ended("job-1")
+    assert facts["state"] == "succeeded" and len(facts["attempts"]) == 1, facts
+    assert "starts at 0 on lab" in shell.stoker("logs", "job-1").stdout
+    shell.wait_for(lambda: shell.facts("job-1")["landed"], "the outputs")
+    assert (shell.folder / "outputs" / "job-1" / "result.txt").read_text() == "20"
+    shell.wait_for(lambda: not any(host.nodes for host in yard.hosts), "the end of its folder")
 
 
 def reached(shell: Shell, run: str, step: int) -> dict[str, Any]:

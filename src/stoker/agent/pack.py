@@ -22,6 +22,13 @@ _MAIN = b"""import gc
 
 gc.disable()  # there is nothing to collect before the script runs
 
+import sys
+
+if sys.version_info < (3, 11):
+    from stoker.agent.older import complete
+
+    complete()
+
 from stoker.agent.__main__ import main
 
 raise SystemExit(main())

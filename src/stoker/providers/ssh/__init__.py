@@ -110,7 +110,8 @@ class SshProvider:
             self._link(node.host).ask("lease", key=key, seconds=lease_s)
 
     def carried(self, key: str, access: Access) -> Access:
-        return self._tokens.carried(key, access)
+        node = self._records.get(key)
+        return self._tokens.carried(key, access, everything=node is not None and node.tunnelled)
 
     def close(self) -> None:
         """Hangs up. Agents work on; a server that ends need not call it."""
@@ -157,19 +158,14 @@ class SshProvider:
     def _send(self, node: HostedNode, request: NodeRequest) -> None:
         link = self._link(node.host)
         link.ask("look", START_S)  # connects
+        if away := _unreached(link, request):
+            node = self._records.keep(replace(node, tunnelled=True))
+            request = replace(request, access=self.carried(node.key, Access.from_text(request.access)).to_text())
         if link.untunnelled and "tunnel://" in request.access:
             raise ProviderFailed(
-                f"the nodes of host `{node.host}` cannot reach the store through its sshd: {link.untunnelled}",
+                f"the nodes of host `{node.host}` cannot reach the store{away} through its sshd: {link.untunnelled}",
                 hint="allow `AllowStreamLocalForwarding` there, or use a store that the host can reach",
             )
-        for endpoint in _endpoints(request):
-            place = urlsplit(endpoint)
-            port = place.port or (443 if place.scheme == "https" else 80)
-            if why := link.ask("reach", START_S, address=place.hostname, port=port)["why"]:
-                raise ProviderFailed(
-                    f"host `{node.host}` cannot reach the store at {endpoint}: {why}",
-                    hint="let it out to that address, or use a folder as the store: that goes through the connection",
-                )
         agent = self._packed()
         uploaded(link, agent)
         node = self._records.keep(replace(node, sent=True))
@@ -271,6 +267,16 @@ class SshProvider:
             raise ProviderFailed(f"{folder} belongs to another user", hint=f"remove it: rm -r {folder}")
         folder.chmod(0o700)
         return folder
+
+
+def _unreached(link: HostLink, request: NodeRequest) -> str:
+    """A store that its host cannot reach, and why; empty: there is none."""
+    for endpoint in _endpoints(request):
+        place = urlsplit(endpoint)
+        port = place.port or (443 if place.scheme == "https" else 80)
+        if why := link.ask("reach", START_S, address=place.hostname, port=port)["why"]:
+            return f" at {endpoint} ({why})"
+    return ""
 
 
 def _endpoints(request: NodeRequest) -> list[str]:

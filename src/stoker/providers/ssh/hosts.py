@@ -61,6 +61,7 @@ class HostedNode:
     slots: int  # of the host
     gang: str = ""
     sent: bool = False  # the host was asked to start it: from here on it stays with this host
+    tunnelled: bool = False  # its host cannot reach the stores of its run: the connection carries everything
     abandoned: bool = False  # it is to be stopped, and its host does not answer: it may not use the store any more
 
 

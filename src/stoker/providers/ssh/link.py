@@ -18,7 +18,7 @@ from typing import Any
 
 from stoker.errors import LoginFailed, ProviderFailed, ProviderUnavailable
 
-LEAST_PYTHON = "3.11"
+LEAST_PYTHON = "3.10"
 NO_PYTHON = "stoker-no-python"  # printed by the first command where no Python is new enough
 
 _PASSING = {
@@ -106,7 +106,7 @@ _OPTIONS = {
     "RequestTTY": "no",
 }
 _LEAST = LEAST_PYTHON.replace(".", ", ")
-_NEWEST = "python3 python3.14 python3.13 python3.12 python3.11 $HOME/.local/bin/python3*"
+_NEWEST = "python3 python3.14 python3.13 python3.12 python3.11 python3.10 $HOME/.local/bin/python3*"
 _MANAGED = "$HOME/.local/share/uv/python/*/bin/python3"
 # The account's shell may be any, so `sh` gets one word in single quotes.
 _BEGIN = (

@@ -1,4 +1,5 @@
-"""The server's side of a tunnel: gives nodes their part of folders of this computer, by tokens that it has signed."""
+"""The server's side of a tunnel: gives nodes their part of folders of this computer, and of stores that only this
+computer can reach, by tokens that it has signed."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qs, urlsplit
@@ -25,6 +27,7 @@ from stoker.stores.opening import AccessStore, open_access
 TUNNEL = "tunnel"  # the kind of store that nodes open it as
 IDLE_S = 120.0  # a connection that asks for nothing is closed
 _MOST_APPEND_BYTES = 64 << 20
+_LARGE_BYTES = 8 << 20  # of a read that is not held in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +37,19 @@ class TunnelTokens:
     secret: bytes
     server: str
 
-    def carried(self, key: str, access: Access) -> Access:
-        """The access of the node with this key, with every folder of this computer as a tunnel to it."""
-        return replace(access, routes=tuple(self._carried(key, route) for route in access.routes))
+    def carried(self, key: str, access: Access, *, everything: bool = False) -> Access:
+        """The access of the node with this key, with every folder of this computer as a tunnel to it; `everything`:
+        other stores, too. What is carried already stays as it is."""
+        return replace(access, routes=tuple(self._carried(key, route, everything) for route in access.routes))
 
-    def _carried(self, key: str, route: Route) -> Route:
+    def _carried(self, key: str, route: Route, everything: bool) -> Route:
         place = locate(route.url)
-        if not place.local:
+        if place.kind == TUNNEL or not (place.local or everything):
             return route
-        words = base64.urlsafe_b64encode(json.dumps([key, route.prefix, route.url, route.writes]).encode()).decode()
-        url = named(TUNNEL).spell(Location(TUNNEL, endpoint=self.server, prefix=place.prefix))
+        said = json.dumps([key, route.prefix, route.url, route.token, route.writes])
+        words = base64.urlsafe_b64encode(said.encode()).decode()
+        prefix = place.prefix if place.local else f"/{route.url}"
+        url = named(TUNNEL).spell(Location(TUNNEL, endpoint=self.server, prefix=prefix))
         return replace(route, url=url, token=f"{words}.{self._mac(words)}")
 
     def opened(self, token: str) -> tuple[str, Route]:
@@ -51,8 +57,8 @@ class TunnelTokens:
         words, _, mac = token.partition(".")
         if not hmac.compare_digest(mac.encode(), self._mac(words).encode()):
             raise StoreDenied("this token was not made by this server")
-        key, prefix, url, writes = json.loads(base64.urlsafe_b64decode(words))
-        return str(key), Route(str(prefix), str(url), "", bool(writes))
+        key, prefix, url, inner, writes = json.loads(base64.urlsafe_b64decode(words))
+        return str(key), Route(str(prefix), str(url), str(inner), bool(writes))
 
     def _mac(self, words: str) -> str:
         return hmac.new(self.secret, words.encode(), "sha256").hexdigest()
@@ -134,7 +140,8 @@ class _Visit(BaseHTTPRequestHandler):
             listener = cast(_Listener, self.server)
             store, route = listener.service.store(self.headers.get("Authorization", "").removeprefix("Bearer "))
             asked = {name: values[-1] for name, values in parse_qs(urlsplit(self.path).query).items()}
-            if work == self._list and not route.writes:  # code is found by its hash, and by nothing else
+            # Code in a folder is found by its hash, and by nothing else; other stores say themselves who may list.
+            if work == self._list and not route.writes and locate(route.url).local:
                 raise StoreDenied("this access does not permit listing")
             work(store, route.prefix.removesuffix(route.one), asked)
         except StoreFailed as error:
@@ -143,12 +150,36 @@ class _Visit(BaseHTTPRequestHandler):
             self._refuse(StoreFailed(f"this is not a request of an agent: {error}"))
 
     def _read(self, store: Store, prefix: str, asked: dict[str, str]) -> None:
+        key, start = prefix + asked["key"], int(asked.get("start", 0))
+        size = int(asked["size"]) if "size" in asked else None
+        if store.path(key):
+            self._read_file(store, key, start, size)
+        elif size is None or size <= _LARGE_BYTES:
+            self._send(store.get(key, start, size))
+        else:
+            self._read_far(store, key, start, size)
+
+    def _read_far(self, store: Store, key: str, start: int, size: int) -> None:
+        """In chunks: how much there is, is known at the end only."""
+        pieces = store.stream(key, start, size)
+        first = next(pieces, memoryview(b""))  # raises Missing before anything is said
+        self._begun = True
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for piece in chain([first], pieces):
+            if piece:
+                self.wfile.write(f"{len(piece):x}\r\n".encode())
+                self.wfile.write(piece)
+                self.wfile.write(b"\r\n")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _read_file(self, store: Store, key: str, start: int, size: int | None) -> None:
         """From one open file, so that an object that is replaced meanwhile is not mixed with its successor. One that
         grows by appends has the size that was found first."""
-        key, start = prefix + asked["key"], int(asked.get("start", 0))
         with _opened(store, key) as file:
             there = max(os.fstat(file.fileno()).st_size - start, 0)
-            left = min(there, int(asked["size"])) if "size" in asked else there
+            left = there if size is None else min(there, size)
             file.seek(start)
             self._begin(left)
             while left > 0:
@@ -207,7 +238,9 @@ class _Visit(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _say(self, words: dict[str, Any], status: int = 200) -> None:
-        data = json.dumps(words).encode()
+        self._send(json.dumps(words).encode(), status)
+
+    def _send(self, data: bytes, status: int = 200) -> None:
         self._begin(len(data), status)
         self.wfile.write(data)
 

@@ -154,7 +154,10 @@ class GcsBucket(HttpBucket):
 
     def _entry(self, one: Mapping[str, str]) -> Stored:
         try:
-            name, changed = one["name"].removeprefix(self._prefix), datetime.fromisoformat(one["updated"])
+            name, changed = (
+                one["name"].removeprefix(self._prefix),
+                datetime.fromisoformat(one["updated"].replace("Z", "+00:00")),
+            )
             return Stored(name, int(one["size"]), changed.timestamp(), str(one["generation"]))
         except (KeyError, ValueError, TypeError, AttributeError):
             raise StoreFailed(f"`{self.place}` returned an unreadable listing") from None

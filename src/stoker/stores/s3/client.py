@@ -140,7 +140,7 @@ class S3Bucket(HttpBucket):
         return Stored(
             (unquote_plus(name) if encoded else name).removeprefix(self._prefix),
             int(one.findtext(f"{space}Size") or 0),
-            datetime.fromisoformat(changed).timestamp(),
+            datetime.fromisoformat(changed.replace("Z", "+00:00")).timestamp(),
             (one.findtext(f"{space}ETag") or "").strip('"'),
         )
 

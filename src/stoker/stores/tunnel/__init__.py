@@ -1,1 +1,1 @@
-"""The kind `tunnel`: a folder of the server's computer, which a node reaches through the connection to its server."""
+"""The kind `tunnel`: a store that only the server reaches, and a node through the connection to its server."""

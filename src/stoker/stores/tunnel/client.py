@@ -51,6 +51,8 @@ class TunnelStore(Store):
             while left and (piece := answer.read(min(PIECE_BYTES, left))):
                 left -= len(piece)
                 yield memoryview(piece)
+            if not left:
+                answer.read()  # the end of an answer in chunks
 
     def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
         with self._answer("PUT", "/object", {"key": key, "only_new": int(only_new)}, data) as answer:

@@ -18,7 +18,8 @@ _SERVER = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class TunnelKind(StoreKind):
-    """URLs are `tunnel://SERVER/FOLDER`: the tag of the server, and the path on its computer."""
+    """URLs are `tunnel://SERVER/FOLDER`: the tag of the server, and the path on its computer, or the URL of a store
+    that it can reach."""
 
     name = "tunnel"
     schemes = ("tunnel",)
