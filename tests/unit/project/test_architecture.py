@@ -4,7 +4,9 @@ import ast
 import re
 import sys
 import zipfile
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -41,16 +43,30 @@ def room(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> list[str]:
-    """Absolute names of everything the module imports, also inside functions."""
-    found: list[str] = []
+class Parsed(NamedTuple):
+    imports: list[str]
+    reads_environment: bool
+
+
+@cache
+def parsed(path: Path) -> Parsed:
+    """What the tests ask of a file. Parsing the package takes seconds, and keeping its trees hundreds of megabytes."""
+    imports: list[str] = []
+    reads_environment = False
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            imports += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute here"
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-    return found
+            imports += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            reads_environment |= node.attr in ("environ", "getenv")
+    return Parsed(imports, reads_environment)
+
+
+def imports(path: Path) -> list[str]:
+    """Absolute names of everything the module imports, also inside functions."""
+    return parsed(path).imports
 
 
 def third_party(names: list[str]) -> set[str]:
@@ -185,14 +201,7 @@ def test_every_package_opens_with_one_sentence() -> None:
 
 
 def test_each_program_reads_the_environment_in_one_file() -> None:
-    readers = {
-        path.relative_to(SOURCE).as_posix()
-        for path in modules()
-        if any(
-            isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv") and isinstance(node.value, ast.Name)
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        )
-    }
+    readers = {path.relative_to(SOURCE).as_posix() for path in modules() if parsed(path).reads_environment}
     per_program: dict[str, list[str]] = {}
     for reader in readers:
         program = {"cli": "client"}.get(reader.split("/")[0], reader.split("/")[0])
