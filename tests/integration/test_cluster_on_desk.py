@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from shell import Shell
+
+SCRIPT = """import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+time.sleep(float(sys.argv[1]))
+print('done')
+"""
 
 
 def waits(shell: Shell, run: str, words: str) -> None:
@@ -16,10 +23,11 @@ def cluster(shell: Shell, name: str = "dev") -> dict[str, Any]:
     return dict(json.loads(shell.stoker("cluster", "show", name, "--json").stdout)["cluster"])
 
 
+@pytest.mark.timeout(400)
 def test_a_cluster_bounds_its_nodes_and_can_be_paused_resized_and_removed(shell: Shell) -> None:
     shell.stoker("cluster", "create", "dev", "--provider", "local", "--max", "1")
-    shell.write("train.py", "import sys, time\ntime.sleep(float(sys.argv[1]))\nprint('done')\n")
-    shell.job("python train.py 60", on="dev")
+    shell.write("train.py", SCRIPT)
+    shell.job("python train.py 600", on="dev")
     shell.stoker("run", "--detach", "--name", "first")
     shell.wait_for(lambda: shell.facts("first")["state"] == "running", "first to run")
     shell.job("python train.py 0", on="dev")
@@ -35,11 +43,14 @@ def test_a_cluster_bounds_its_nodes_and_can_be_paused_resized_and_removed(shell:
     shell.stoker("cluster", "pause", "dev")
     shell.stoker("run", "--detach", "--name", "third")
     waits(shell, "third", "cluster `dev` is paused: `stoker cluster resume dev`")
-    assert shell.facts("first")["state"] == "running", "what has a node keeps it"
+    shell.wait_for(lambda: cluster(shell)["busy_nodes"] == 0, "no node to be left")
+    waits(shell, "first", "cluster `dev` is paused: `stoker cluster resume dev`")
     shell.stoker("cluster", "resume", "dev")
     assert shell.ended("third")["state"] == "succeeded"
     again = shell.stoker("rerun", "third", "--detach", "--json").stdout
     assert json.loads(again)["run"]["pool"]["name"] == "dev"
+    shell.wait_for(lambda: shell.facts("first")["state"] == "running", "first to run again")
+    assert [one["state"] for one in shell.facts("first")["attempts"]] == ["moved", "running"]
     shell.stoker("cancel", "first")
     shell.ended("first")
     shell.wait_for(lambda: not cluster(shell)["running"] and not cluster(shell)["waiting"], "the rerun's end")

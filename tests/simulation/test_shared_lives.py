@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
-from stoker.engine import clusters
+from stoker.engine import clusters, pausing
 from stoker.engine.offers import placement
 from stoker.engine.offers.queue import Packed
 from stoker.model.job.job import Job, Priority
@@ -15,7 +16,7 @@ from stoker.model.run.run import RunState
 from stoker.testing.world.__main__ import described
 from stoker.testing.world.drawing import broken, shared, shrunk, story
 from stoker.testing.world.real.world import RealWorld
-from stoker.testing.world.scenario import MarketPlace, RunPlan, Scenario
+from stoker.testing.world.scenario import MarketPlace, Mishap, MishapKind, RunPlan, Scenario
 from stoker.testing.world.world import World
 
 WORLDS, BLOCKS = 60, 4
@@ -112,3 +113,23 @@ def test_a_run_that_never_gets_its_turn_is_noticed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(placement, "pack", lambda *_: Packed())
     found = broken(scenario(plan(0.0)))
     assert found is not None and found.promise == "no starvation"
+
+
+@pytest.mark.parametrize("kind", [World, RealWorld])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_runs_of_a_paused_cluster_give_their_nodes_back_and_resume_where_they_were(kind: Kind, nodes: int) -> None:
+    job = Job(name="ants", run="true", on="cloud", nodes=nodes)
+    pause = Mishap(1000.0, MishapKind.CLUSTER_PAUSED, 0, seconds=4000.0)
+    world = kind(replace(scenario(RunPlan(job, work_s=3600.0, cluster="pool"), nodes=2), mishaps=(pause,))).live()
+    (run,) = world.server.saved.values()
+    assert run.state is RunState.SUCCEEDED and [one.paused for one in run.attempts] == ["pool", ""]
+    paused, resumed = run.attempts
+    assert paused.ended_at and (resumed.asked_at - paused.ended_at).total_seconds() > 3600
+    assert all(spell.until and spell.until < resumed.asked_at for spell in run.spells[:nodes]), "zero nodes meanwhile"
+
+
+def test_a_node_that_stays_in_a_paused_cluster_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pausing, "vacated", lambda *_: None)
+    pause = Mishap(1000.0, MishapKind.CLUSTER_PAUSED, 0, seconds=20_000.0)
+    found = broken(replace(scenario(plan(0.0, 36_000.0)), mishaps=(pause,)))
+    assert found is not None and found.promise == "a paused cluster has no nodes"

@@ -90,6 +90,18 @@ def why_waiting(run: Run, ahead: int, runs: Collection[Run], facts: ClusterFacts
     """Why a queued run of a cluster has not started, and what to do; empty if it is about to. `ahead` is how many of
     its cluster start before it."""
     name, nodes = run.cluster, run.job.least_nodes
+    if closed := blocked(run, facts):
+        return closed
+    cluster, there = facts.known[name], free(runs, facts)[name]
+    if nodes > there:
+        used = f"{cluster.max_nodes - there} of {cluster.max_nodes} nodes of cluster `{name}` are busy"
+        return f"waits for {nodes - there} of {nodes} nodes: {used}, {ahead} ahead", ""
+    return (f"{ahead} ahead in cluster `{name}`" if ahead else ""), ""
+
+
+def blocked(run: Run, facts: ClusterFacts) -> tuple[str, str] | None:
+    """Why no free node would help a run of a cluster, and what to do; None: one would."""
+    name, nodes = run.cluster, run.job.least_nodes
     cluster = facts.known.get(name)
     if cluster is None:
         return f"cluster `{name}` does not exist", f"stoker cancel {run.name}"
@@ -97,11 +109,7 @@ def why_waiting(run: Run, ahead: int, runs: Collection[Run], facts: ClusterFacts
         return f"cluster `{name}` is paused", f"stoker cluster resume {name}"
     if nodes > cluster.max_nodes:
         return too_wide(nodes, cluster), f"stoker cluster resize {name} --max {nodes}"
-    there = free(runs, facts)[name]
-    if nodes > there:
-        used = f"{cluster.max_nodes - there} of {cluster.max_nodes} nodes of cluster `{name}` are busy"
-        return f"waits for {nodes - there} of {nodes} nodes: {used}, {ahead} ahead", ""
-    return (f"{ahead} ahead in cluster `{name}`" if ahead else ""), ""
+    return None
 
 
 def too_wide(nodes: int, cluster: Cluster) -> str:
@@ -225,7 +233,9 @@ def _with_idle(run: Run, seen: Sighting, facts: ClusterFacts, now: datetime) -> 
         return run
     spells = tuple(replace(one, until=now) if one.key == attempt.key and not one.until else one for one in run.spells)
     price = sight.usd_per_hour or attempt.offer.usd_per_hour
-    return replace(run, spells=spells, idle=(*run.idle, IdleSpell(attempt.key, now, None, price, now)))
+    return replace(
+        run, spells=spells, idle=(*run.idle, IdleSpell(attempt.key, now, None, price, now, owner=cluster.owner))
+    )
 
 
 def _why(cluster: Cluster | None, spent: bool, one: IdleSpell, now: datetime) -> str:

@@ -249,7 +249,7 @@ def _concluded(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
     stopped = attempt.broken_at and (now - attempt.broken_at).total_seconds() > STOP_PATIENCE_S
     reports = [one.report for one in members if one.report and one.report.outcome]
     worst = min((one.outcome for one in reports if one.outcome), key=_WEIGHT.index, default=None)
-    if lost and run.wish is Wish.GO_ON and not (stopped and worst is Outcome.FAILED) and worst is not Outcome.BROKEN:
+    if lost and not (stopped and worst is Outcome.FAILED) and worst is not Outcome.BROKEN:
         run = _with_said(run, reports)
         evicted = [member for member in lost if state_of(attempt, member) is AttemptState.EVICTED]
         if evicted or worst is Outcome.EVICTED:

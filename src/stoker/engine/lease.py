@@ -47,6 +47,17 @@ def spare_key(run: Run, member: Member) -> str:
     return node_key(run, member.number + 1, member.node)
 
 
+def last_key(run: Run, member: Member) -> str:
+    """The key of the node that had this machine before: where the machine looks for its next orders."""
+    offer = member.offer
+    if offer is None or offer.waits:
+        return offer.waits if offer else member.key
+    before = [one for one in run.members if one.number < member.number and one.offer]
+    mine = [one.key for one in before if one.offer and offer.again in (one.key, one.offer.again)]
+    of_another_run = not offer.again.startswith(f"{run.id}-")
+    return mine[-1] if mine and of_another_run else offer.again
+
+
 DEFAULT_S = 86_400.0  # of a run that nothing limits
 BESIDE_S = 3600.0  # in addition to the script's own time: to boot, download data, prepare, and upload
 

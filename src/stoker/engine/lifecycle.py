@@ -267,7 +267,7 @@ def conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decis
 def evicted(run: Run, now: datetime) -> Decision:
     """Evictions are the weather: they count neither as losses nor as failures. A move is no eviction at all."""
     attempt = _newest(run)
-    state = AttemptState.MOVED if attempt.moving or attempt.yielded else AttemptState.EVICTED
+    state = AttemptState.MOVED if attempt.moving or attempt.leaves else AttemptState.EVICTED
     run = run.with_newest(replace(attempt, state=state, ended_at=attempt.ended_at or now))
     if run.wish is Wish.CANCEL:
         return _end(run, RunState.CANCELLED, now, "cancelled", 130)
@@ -277,6 +277,10 @@ def evicted(run: Run, now: datetime) -> Decision:
         reason = f"paused to make room for {attempt.yielded}, which has a higher priority"
         waits = Decision(replace(run, state=RunState.QUEUED, reason=reason))
         return waits.noting(now, "paused-for", f"attempt {attempt.number} has saved and ended: {reason}")
+    if attempt.paused:
+        waits = Decision(replace(run, state=RunState.QUEUED, reason=""))  # its queue says what it waits for
+        text = f"attempt {attempt.number} has ended: cluster `{attempt.paused}` is paused"
+        return waits.noting(now, "cluster-paused", text)
     if attempt.moving:
         moves = Decision(replace(run, state=RunState.QUEUED, reason="moves to another node"))
         return moves.noting(now, "moved", f"attempt {attempt.number} has saved and ended, to go on elsewhere")

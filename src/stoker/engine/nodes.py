@@ -25,7 +25,7 @@ def machine(sight: NodeSight) -> str:
 def may_resume(run: Run, sight: NodeSight) -> bool:
     """The next attempt of this waiting run can take over a machine of its last one."""
     attempt = run.attempt
-    if run.state is not RunState.QUEUED or run.wish is not Wish.GO_ON or attempt is None or attempt.yielded:
+    if run.state is not RunState.QUEUED or run.wish is not Wish.GO_ON or attempt is None or attempt.leaves:
         return False
     member = next((one for one in attempt.members if one.key == sight.key), None)
     if member is None or member.spare:
@@ -154,9 +154,9 @@ def tend_kept(run: Run, seen: Sighting, now: datetime) -> Decision:
     if run.kept_until is None:
         return Decision(run, landing)
     if seen.node is None or seen.node.state is NodeState.GONE:
-        return _released(run, now, "the node that was kept is gone").doing(*landing)
+        return released(run, now, "the node that was kept is gone").doing(*landing)
     if now >= run.kept_until:
-        return _released(run, now, "released the node that was kept: its time is up").doing(*landing)
+        return released(run, now, "released the node that was kept: its time is up").doing(*landing)
     return Decision(run, (*landing, TellAgent(run)))
 
 
@@ -165,11 +165,11 @@ def release(run: Run, now: datetime) -> Decision:
     if run.kept_until is None:
         hint = f"stoker cancel {run.name}" if not run.state.ended else f"stoker show {run.name}"
         raise Conflict(f"no node of `{run.name}` is kept: it is {run.state}", hint=hint)
-    return _released(run, now, "the node that was kept was released on request")
+    return released(run, now, "the node that was kept was released on request")
 
 
-def _released(run: Run, now: datetime, text: str) -> Decision:
-    """Stopping is repeated for a leftover as long as the node is seen: no run claims it any more."""
+def released(run: Run, now: datetime, text: str) -> Decision:
+    """Without the kept node. Stopping is repeated as long as the node is seen: no run claims it any more."""
     after = Decision(replace(run, kept_until=None))
     stop = (StopNode(run.job.on, run.attempt.key),) if run.attempt else ()
     return after.doing(*stop).noting(now, "released", text)

@@ -158,7 +158,7 @@ def haste(run: Run) -> str:
 
 
 def _is_hasty(one: Attempt) -> bool:
-    drilled = one.moving or one.yielded or (one.notice is not None and one.notice.drill)
+    drilled = one.moving or one.leaves or (one.notice is not None and one.notice.drill)
     if drilled or not one.ended_at or not (one.outcome is Outcome.EVICTED or was_lost(one)):
         return False
     return (one.ended_at - one.asked_at).total_seconds() <= HASTY_S

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from stoker.engine import clusters, elastic, hanging
+from stoker.engine import clusters, elastic, hanging, pausing
 from stoker.engine.clusters import NO_CLUSTERS, ClusterFacts
 from stoker.engine.decision import Decision, Sighting, TellAgent
 from stoker.engine.lifecycle import ask_ahead, begin, cancelled_unseen
@@ -19,7 +19,7 @@ from stoker.engine.offers import gathering
 from stoker.engine.offers.deadline import words
 from stoker.engine.offers.market import Market, choose, let_go, wanted
 from stoker.engine.offers.placement import placed, room_left
-from stoker.engine.offers.queue import NOTHING_KNOWN, QueueFacts, paused
+from stoker.engine.offers.queue import NOTHING_KNOWN, QueueFacts
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Wish
 from stoker.model.run.report import Report
@@ -50,12 +50,13 @@ def decide(runs: Collection[Run], seen: Mapping[str, Sighting], scene: Scene) ->
     round_ = _Round(scene, seen, {run.id: run for run in runs})
     round_.advance()
     round_.settle_idle()
+    round_.vacate()
     held = {run_id for run_id, sighting in seen.items() if _in_the_way(round_.after[run_id], sighting)}
     held |= {run.id for run in runs if run.attempts and run.id not in seen}  # its possible leftovers were not observed
     rooms = clusters.rooms(scene.clusters)
     turn = placed(round_.after.values(), scene.slots, rooms, scene.now, held=held, facts=scene.facts)
     for run, other in turn.pauses:
-        round_.join(paused(run, other, scene.now))
+        round_.join(pausing.yielding(run, other, scene.now))
     for run in turn.starts:
         round_.start(run, turn.rooms.get(run.id))
     round_.grow(rooms)
@@ -114,6 +115,14 @@ class _Round:
             run = self.after[run_id]
             if run.waiting_nodes:
                 self._set(self._so_far(run).doing(TellAgent(run)))  # renews the lease of the node
+
+    def vacate(self) -> None:
+        """Runs of paused clusters save, and give their nodes back."""
+        if not any(one.paused for one in self._scene.clusters.known.values()):
+            return
+        for run in list(self.after.values()):
+            if then := pausing.vacated(run, self._scene.clusters, self._scene.now):
+                self.join(then)
 
     def start(self, run: Run, room: int | None = None) -> None:
         """A run whose turn it is, if it can pay and there are nodes for it. `room`: all that its queue has for it."""

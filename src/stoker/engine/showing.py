@@ -46,8 +46,8 @@ def shown(run: Run, beside: Beside) -> Run:
     """The run as it is now. The database gets the metrics when the run has ended."""
     if run.state is RunState.QUEUED and beside.offers:
         return replace(run, reason=beside.offers.message, hint=beside.offers.hint)
-    if run.state is RunState.QUEUED and not run.reason:
-        return replace(run, reason=beside.waits)
+    if run.state is RunState.QUEUED and (beside.waits or not run.reason):
+        return replace(run, reason="; ".join(filter(None, (run.reason, beside.waits))))
     if beside.copying:
         return replace(run, reason=f"copying the checkpoint of {beside.copying}")
     if run.state.ended:

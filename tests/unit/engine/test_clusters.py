@@ -10,7 +10,8 @@ from typing import Any
 
 from stoker.engine import clusters
 from stoker.engine.clusters import ClusterFacts
-from stoker.engine.decision import Decision, Sighting, StartNode, TellAgent
+from stoker.engine.decision import Decision, Sighting, StartNode, StopNode, TellAgent
+from stoker.engine.lease import last_key
 from stoker.engine.lifecycle import begin
 from stoker.engine.money.meter import cost, spent
 from stoker.engine.nodes import needed
@@ -19,7 +20,7 @@ from stoker.engine.offers.placement import placed
 from stoker.engine.rounds import Scene, decide
 from stoker.model.node import Cluster, NodeSight, NodeState, Offer
 from stoker.model.run.report import Outcome, Phase, Report
-from stoker.model.run.run import Run, RunState
+from stoker.model.run.run import AttemptState, Run, RunState
 
 Make = Callable[..., Run]
 DEV = Cluster("dev", "cloud", max_nodes=2, idle_s=600.0, owner="anna")
@@ -223,3 +224,78 @@ def test_an_idle_node_that_nobody_looked_at_for_long_costs_no_longer_than_its_le
     back = now + timedelta(days=2)
     gone = clusters.observed(first, Sighting(lingers_s=900.0), facts(), back)
     assert gone.idle[0].until == now + timedelta(seconds=960)
+
+
+PAUSED = replace(DEV, paused=True)
+
+
+def working(make_run: Make, now: datetime, nodes: int = 1) -> tuple[Run, Sighting]:
+    """A run whose script runs on all of its nodes, and what is seen of it."""
+    run = started(submitted(make_run, nodes=nodes), now)
+    sights = tuple(up(member.key) for member in run.attempts[-1].members)
+    reports = [Report(1, node, Phase.RUNNING, now, 5, started_at=now) for node in range(nodes)]
+    parts = [Sighting(node=sight, report=report) for sight, report in zip(sights, reports, strict=True)]
+    seen = replace(parts[0], nodes=sights, peers=tuple(parts[1:]))
+    return decided([run], {run.id: seen}, now, facts())[run.id].run, seen
+
+
+def test_a_run_of_a_paused_cluster_saves_and_gives_its_nodes_back(make_run: Make, now: datetime) -> None:
+    for nodes in (1, 2):
+        run, seen = working(make_run, now, nodes)
+        assert run.state is RunState.RUNNING
+        told = decided([run], {run.id: seen}, now, facts(PAUSED))[run.id]
+        notice = told.run.attempts[-1].notice
+        assert notice and notice.drill and notice.deadline == now + timedelta(seconds=60)
+        assert [event.kind for event in told.events] == ["cluster-paused"]
+        again = decided([told.run], {run.id: seen}, now, facts(PAUSED))[run.id]
+        assert not again.events, "it is told once"
+        saved = [
+            replace(part, report=replace(part.report, outcome=Outcome.EVICTED, ended_at=now, stays=True))
+            for part in (seen, *seen.peers)
+            if part.report
+        ]
+        ended = replace(saved[0], peers=tuple(saved[1:]))
+        after = decided([told.run], {run.id: ended}, now, facts(PAUSED))[run.id].run
+        assert after.state is RunState.QUEUED and after.attempts[-1].state is AttemptState.MOVED
+        assert not needed([after], {"cloud": seen.nodes}), "none of its machines is kept for it"
+        gone = decided([after], {run.id: Sighting()}, now, facts(PAUSED))[run.id].run
+        assert gone.state is RunState.QUEUED and not gone.costing
+        assert decided([gone], {run.id: Sighting()}, now, facts())[run.id].run.state is RunState.STARTING
+
+
+def test_what_has_not_started_in_a_paused_cluster_is_released_at_once(make_run: Make, now: datetime) -> None:
+    run = started(submitted(make_run, nodes=2), now)
+    sights = tuple(NodeSight(member.key, NodeState.STARTING) for member in run.attempts[-1].members)
+    seen = Sighting(node=sights[0], nodes=sights, peers=(Sighting(node=sights[1]),))
+    told = decided([run], {run.id: seen}, now, facts(PAUSED))[run.id].run
+    after = decided([told], {run.id: seen}, now, facts(PAUSED))[run.id]
+    assert after.run.state is RunState.QUEUED
+    assert {action.key for action in after.actions if isinstance(action, StopNode)} == {one.key for one in sights}
+
+
+def test_machines_that_a_waiting_or_failed_run_keeps_go_when_its_cluster_is_paused(
+    make_run: Make, now: datetime
+) -> None:
+    run, seen = working(make_run, now, 2)
+    members = (replace(run.attempts[-1], stays=True, spare=OFFER), replace(run.attempts[-1].peers[0], stays=True))
+    lost = replace(members[0], state=AttemptState.LOST, ended_at=now, peers=(members[1],))
+    waiting = replace(run, state=RunState.QUEUED, attempts=(lost,))
+    assert needed([waiting], {"cloud": seen.nodes})
+    after = decided([waiting], {run.id: seen}, now, facts(PAUSED))[run.id].run
+    assert not needed([after], {"cloud": seen.nodes})
+    kept = replace(run, state=RunState.FAILED, ended_at=now, kept_until=now + timedelta(hours=1))
+    assert needed([kept], {"cloud": seen.nodes})
+    assert not needed([decided([kept], {run.id: seen}, now, facts(PAUSED))[run.id].run], {"cloud": seen.nodes})
+
+
+def test_a_machine_is_told_its_orders_where_its_last_node_looks(make_run: Make, now: datetime) -> None:
+    own = "000000000001-1"
+    fresh = started(submitted(make_run), now)
+    again = begin(replace(fresh, state=RunState.QUEUED), now, [replace(OFFER, again=own)]).run
+    assert last_key(again, again.attempts[-1]) == own, "its own machine looks where it was first told"
+    warm = started(submitted(make_run, 2), now, replace(OFFER, again=own, waits=own))
+    assert last_key(warm, warm.attempts[-1]) == own
+    second = begin(replace(warm, state=RunState.QUEUED), now, [replace(OFFER, again=own)]).run
+    assert last_key(second, second.attempts[-1]) == warm.attempts[-1].key
+    third = begin(replace(second, state=RunState.QUEUED), now, [replace(OFFER, again=own)]).run
+    assert last_key(third, third.attempts[-1]) == second.attempts[-1].key

@@ -247,6 +247,10 @@ def test_cancelling_tells_all_and_stops_those_that_do_not_hear(run: Run, now: da
     assert {one.key for one in stops} == {one.key for one in members}
     ended = together(*(up(one, said(one, now, Outcome.CANCELLED)) for one in members))
     assert advance(run, ended, now).run.state is RunState.CANCELLED
+    told = replace(working(run, now), wish=Wish.CANCEL)
+    gone = Sighting(node=NodeSight(members[0].key, NodeState.GONE))
+    mixed = together(gone, *(up(one, said(one, now, Outcome.PEER_ENDED)) for one in members[1:]))
+    assert advance(told, mixed, now).run.state is RunState.CANCELLED, "although one was lost meanwhile"
 
 
 def test_every_node_of_a_gang_is_looked_at(run: Run, now: datetime) -> None:

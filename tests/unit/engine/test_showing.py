@@ -27,7 +27,7 @@ def test_a_queued_run_says_what_it_waits_for(make_run: Make) -> None:
     run, away = make_run(1), ProviderUnavailable("it is away", hint="wait")
     assert shown(run, Beside(waits="2 of 2 slots are busy")).reason == "2 of 2 slots are busy"
     assert shown(run, Beside(waits="2 of 2 slots are busy", offers=away)).reason == "it is away"
-    assert shown(replace(run, reason="there is none"), Beside(waits="busy")).reason == "there is none"
+    assert shown(replace(run, reason="there is none"), Beside(waits="busy")).reason == "there is none; busy"
 
 
 def test_a_store_that_cannot_be_used_is_reported_before_anything_else(running: Run) -> None:

@@ -220,6 +220,8 @@ def _ended(attempt: Attempt, taken: Taken | None, clock: Clock) -> Iterator[_Lin
 
 
 def _how_taken(attempt: Attempt, taken: Taken) -> str:
+    if attempt.paused:
+        return f"its cluster `{attempt.paused}` was paused"
     if attempt.yielded:
         return f"it was paused to make room for {attempt.yielded}, which has a higher priority"
     if taken.how == AttemptState.MOVED and attempt.fewer:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from stoker.engine.money import meter
 from stoker.engine.money.fuse import Allowance, dollars, least, own, reserve
 from stoker.engine.money.meter import cost
-from stoker.model.run.money import By, CostRow, Costs, Limit, Period, Spell
+from stoker.model.run.money import By, CostRow, Costs, IdleSpell, Limit, Period, Spell
 from stoker.model.run.run import Run
 
 
@@ -29,19 +29,34 @@ def allowances(runs: Collection[Run], limits: LimitFacts, now: datetime) -> dict
     """By run id: the tightest of its budget and its limits. Without runs that nothing limits."""
     found = {run.id: allowance for run in runs if (allowance := own(run))}
     for limit in limits.given:
-        mine = [run for run in runs if limit.person in ("", run.person)]
-        for run_id, allowance in _shares(limit, mine, limits.past, now):
+        for run_id, allowance in _shares(limit, runs, limits.past, now):
             if run_id not in found or allowance.usd < found[run_id].usd:
                 found[run_id] = allowance
     return found
 
 
 def used(limit: Limit, runs: Iterable[Run], past: Iterable[tuple[str, Spell]], now: datetime) -> Decimal:
-    """What was spent under a limit in the current period."""
+    """What was spent under a limit in the current period, also on idle nodes."""
     since = period(limit.period, now)[0]
-    spells = [(run.person, spell) for run in runs for spell in run.spells]
+    spells = [each for run in runs for each in paid(run)]
     mine = (spell for person, spell in (*spells, *past) if limit.person in ("", person))
     return sum((_within(spell, since, now) for spell in mine), Decimal(0))
+
+
+def paid(run: Run) -> Iterator[tuple[str, Spell]]:
+    """Everything that its nodes have cost, each with the person who pays for it: idle time is the cluster owner's."""
+    yield from ((run.person, spell) for spell in run.spells)
+    yield from ((spell.owner, spell) for spell in run.idle)
+
+
+def exhausted(runs: Collection[Run], limits: LimitFacts, now: datetime) -> set[str]:
+    """The people, or "" for everybody, whose limit has no money left for idle nodes: what those cost until they are
+    gone is held back."""
+    return {
+        limit.person
+        for limit in limits.given
+        if used(limit, runs, limits.past, now) + _idle(limit, runs)[1] >= limit.usd
+    }
 
 
 def period(of: Period, now: datetime) -> tuple[datetime, datetime]:
@@ -63,13 +78,29 @@ def _shares(
     limit: Limit, runs: Collection[Run], past: Iterable[tuple[str, Spell]], now: datetime
 ) -> Iterator[tuple[str, Allowance]]:
     left = limit.usd - used(limit, runs, past, now)
+    idle_rate, idle_reserve = _idle(limit, runs)
+    runs = [run for run in runs if limit.person in ("", run.person)]
     again = period(limit.period, now)[1]
     rates: Mapping[str, Decimal] = {run.id: meter.rate(run) for run in runs}
-    total, held_back = sum(rates.values(), Decimal(0)), sum((_held_back(run) for run in runs), Decimal(0))
+    total = sum(rates.values(), idle_rate)
+    held_back = sum((_held_back(run) for run in runs), idle_reserve)
     for run in runs:
         # A waiting run may have what the others do not need to finish properly.
         share = left * rates[run.id] / total if rates[run.id] else left - held_back
         yield run.id, Allowance(meter.spent(run, now) + share, name(limit), again)
+
+
+def _idle(limit: Limit, runs: Iterable[Run]) -> tuple[Decimal, Decimal]:
+    """What the idle nodes under a limit cost in an hour, and from the decision to release them until they are gone."""
+    rate, reserve = Decimal(0), Decimal(0)
+    for run in runs:
+        for spell in run.idle:
+            if spell.until is None and limit.person in ("", spell.owner):
+                offer = next((one.offer for one in run.members if one.key == spell.key), None)
+                release_s = meter.MARK_S + (offer.release_s if offer else 0.0)
+                rate += spell.usd_per_hour
+                reserve += spell.usd_per_hour * Decimal(release_s) / 3600
+    return rate, reserve
 
 
 def _held_back(run: Run) -> Decimal:
@@ -94,7 +125,7 @@ class _Piece:
     """A part of a spell: what it belongs to, and what that came to."""
 
     name: str
-    run: str
+    run: str  # its id; empty: its node waited for the next one
     us: int
     usd: Decimal
     usd_per_hour: Decimal
@@ -108,7 +139,7 @@ class _Sum:
     usd_per_hour: Decimal = Decimal(0)
 
     def add(self, piece: _Piece) -> None:
-        self.runs.add(piece.run)
+        self.runs |= {piece.run} - {""}
         self.us += piece.us
         self.usd += piece.usd
         self.usd_per_hour += piece.usd_per_hour
@@ -131,11 +162,13 @@ def costs(runs: Collection[Run], by: By, now: datetime, *, since: datetime | Non
 
 
 def _pieces(run: Run, by: By, since: datetime | None, now: datetime, zone: tzinfo) -> Iterator[_Piece]:
-    for spell in run.spells:
+    for person, spell in paid(run):
+        idle = isinstance(spell, IdleSpell)
+        name = _name(run, by) if not idle else _idle_name(run, by, person)
         for begin, end in _stretches(spell, by, since, now, zone):
             yield _Piece(
-                name=begin.astimezone(zone).date().isoformat() if by is By.DAY else _name(run, by),
-                run=run.id,
+                name=begin.astimezone(zone).date().isoformat() if by is By.DAY else name,
+                run="" if idle else run.id,
                 us=(end - begin) // _US,
                 usd=_until(spell, end) - _until(spell, begin),
                 usd_per_hour=spell.usd_per_hour if spell.until is None and end == now else Decimal(0),
@@ -167,4 +200,8 @@ def _until(spell: Spell, moment: datetime) -> Decimal:
 
 def _name(run: Run, by: By) -> str:
     names = {By.EXPERIMENT: run.experiment, By.PERSON: run.person, By.CLUSTER: run.place, By.RUN: run.name}
-    return names[by]
+    return names.get(by, "")
+
+
+def _idle_name(run: Run, by: By, owner: str) -> str:
+    return {By.PERSON: owner, By.CLUSTER: run.place}.get(by, f"idle nodes of {run.place}")

@@ -17,7 +17,7 @@ def leaving(run: Run) -> Iterator[int]:
     """The nodes for which a replacement may be requested in advance: those that are about to be evicted, or were, or
     that a run with a deadline might rather leave. A gang only replaces, it never moves by choice."""
     attempt = run.attempt
-    if attempt is None or attempt.state.over or run.wish is not Wish.GO_ON or run.restored_at:
+    if attempt is None or attempt.state.over or run.wish is not Wish.GO_ON or run.restored_at or attempt.paused:
         return
     for member in attempt.members:
         if member.spare:

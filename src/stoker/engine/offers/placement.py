@@ -36,15 +36,27 @@ def queue(runs: Collection[Run]) -> list[Run]:
     return sorted(waiting, key=lambda run: (RANKS[run.job.priority], run.id))
 
 
-def why_waiting(run: Run, runs: Collection[Run], slots: Mapping[str, int | None]) -> str:
-    """Why a queued run has not started; empty if it is about to."""
+def why_waiting(run: Run, ahead: int, runs: Collection[Run], slots: Mapping[str, int | None]) -> str:
+    """Why a queued run of no cluster has not started; empty if it is about to. `ahead` is how many start before it."""
     most = slots.get(run.job.on)
     busy = sum(width(one, most) for one in runs if one.job.on == run.job.on and one.state in UNDER_WAY)
-    before = takewhile(lambda one: one.id != run.id, queue(runs))
-    ahead = sum(one.job.on == run.job.on for one in before)
     if most is None or (busy + width(run, most) <= most and not ahead):
         return ""
     return f"{busy} of {most} slots are busy, {ahead} ahead"
+
+
+def ahead(
+    runs: Collection[Run], rooms: Mapping[str, int | None], now: datetime, facts: QueueFacts = NOTHING_KNOWN
+) -> dict[str, int]:
+    """By id of each waiting run: how many start before it in its room, by priority and in turns between people."""
+    found: dict[str, int] = {}
+    by_room: dict[str, list[Run]] = {}
+    for run in runs:
+        by_room.setdefault(room_of(run), []).append(run)
+    for name, some in by_room.items():
+        for number, one in enumerate(in_order(some, rooms.get(name), facts, now)):
+            found[one.id] = number
+    return found
 
 
 @dataclass(frozen=True, slots=True)

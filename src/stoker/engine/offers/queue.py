@@ -7,12 +7,11 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from stoker.engine.decision import Decision
 from stoker.engine.elastic import hurries
 from stoker.model.job.job import Priority
-from stoker.model.orders import Notice, Wish
+from stoker.model.orders import Wish
 from stoker.model.run.run import AttemptState, Run, RunState
 
 HIGH, NORMAL, LOW = 0, 1, 2  # ranks: the lowest number goes first
@@ -72,7 +71,6 @@ def decayed(used: float, seconds: float) -> float:
 
 
 RANKS = {Priority.HIGH: HIGH, Priority.NORMAL: NORMAL, Priority.LOW: LOW}
-PAUSE_S = 60.0  # notice for a run that makes room
 UNDER_WAY = (RunState.STARTING, RunState.RUNNING)
 
 
@@ -101,20 +99,11 @@ def in_order(runs: Collection[Run], most: int | None, facts: QueueFacts, now: da
 def active(run: Run, most: int | None, facts: QueueFacts, now: datetime) -> Active:
     attempt = run.attempt
     ends_in_s = left_s(run, facts, now)
-    if attempt and attempt.yielded and attempt.notice:
+    if attempt and attempt.leaves and attempt.notice:
         ends_in_s = max((attempt.notice.deadline - now).total_seconds(), 0.0)
-    leaving = bool(attempt and attempt.yielded) or run.wish is Wish.CANCEL
+    leaving = bool(attempt and attempt.leaves) or run.wish is Wish.CANCEL
     yields = _may_pause(run) and _waited_s(run, now) < STARVED_S
     return Active(run.id, width(run, most), ends_in_s, yields, leaving)
-
-
-def paused(run: Run, other: Run, now: datetime) -> Decision:
-    """It saves, ends, and waits for its turn: the other one has a higher priority."""
-    attempt = run.attempts[-1]
-    notice = Notice(now, now + timedelta(seconds=PAUSE_S))
-    after = run.with_newest(replace(attempt, notice=notice, yielded=other.name))
-    text = f"attempt {attempt.number} saves and makes room for {other.name}, which has a higher priority"
-    return Decision(after).noting(now, "paused-for", text)
 
 
 def likely_s(run: Run, facts: QueueFacts) -> float | None:

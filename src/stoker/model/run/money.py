@@ -31,6 +31,7 @@ class IdleSpell(Spell):
     """A node that waits for the next run of its cluster, whose owner pays for it."""
 
     released: str = ""  # why it does not wait any more, though it may still cost; empty: it waits
+    owner: str = ""  # of the cluster, when the wait began
 
 
 @dataclass(frozen=True, slots=True)

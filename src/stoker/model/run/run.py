@@ -80,6 +80,7 @@ class Attempt(Member):
 
     moving: str = ""  # why its notice is our own doing, in words; empty: it is not
     yielded: str = ""  # the name of the run that it makes room for; empty: it does not
+    paused: str = ""  # the name of its cluster, if that was paused and its nodes are given back; empty: it was not
     first: Mark | None = None  # of its progress, where the run has a deadline
     last: Mark | None = None
     saved: bool = False  # it has committed a checkpoint of its own
@@ -95,6 +96,11 @@ class Attempt(Member):
     def members(self) -> tuple[Member, ...]:
         """Each node of the gang: the first one, and its peers."""
         return (self, *self.peers)
+
+    @property
+    def leaves(self) -> bool:
+        """It gives its nodes back, for another run or because its cluster is paused: the next one gets others."""
+        return bool(self.yielded or self.paused)
 
     @property
     def ahead(self) -> tuple[Offer, ...]:

@@ -13,7 +13,6 @@ from stoker.engine.clusters import busy, idle_nodes
 from stoker.engine.money import meter
 from stoker.engine.money.meter import cost
 from stoker.engine.nodes import claimed, spared
-from stoker.engine.offers.placement import queue
 from stoker.errors import BadInput, Conflict, NotFound, NotSetUp, StokerError
 from stoker.model.job.fields import nearest
 from stoker.model.node import (
@@ -190,7 +189,7 @@ async def resize(request: Request, name: str) -> Response:
 
 @cluster_router.post("/clusters/{name}/pause", responses=gives(ClusterState, 404))
 async def pause(request: Request, name: str) -> Response:
-    """Nothing starts, and idle nodes are released. Runs that have nodes end first: cancel those that must not."""
+    """Nothing starts, and all nodes are released: runs get a notice, save, and resume when the cluster does."""
     return answer(await _changed(service_of(request), name, paused=True))
 
 
@@ -264,7 +263,7 @@ def _state(service: Service, cluster: Cluster) -> ClusterState:
         busy_nodes=busy(runs)[cluster.name],
         idle_nodes=len(idle_nodes(runs, cluster.name)),
         running=tuple(run.name for run in runs if run.state in (RunState.STARTING, RunState.RUNNING)),
-        waiting=tuple(run.name for run in queue(runs)),
+        waiting=tuple(turn.name for turn in service.reconciler.queue() if turn.on == cluster.name),
         idle_hours=seconds / 3600,
         idle_usd=sum((meter.cost(one, now) for one in idle), Decimal(0)),
         runs_usd=sum((_cost(run, service) for run in paid.values()), Decimal(0)),

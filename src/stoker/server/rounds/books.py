@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from stoker.engine.clusters import ClusterFacts, too_wide
-from stoker.engine.money.spending import NONE, LimitFacts, period, used
+from stoker.engine.money.spending import NONE, LimitFacts, exhausted, paid, period
 from stoker.engine.offers.queue import QueueFacts, decayed, node_seconds, worked_s
 from stoker.errors import Conflict, JobInvalid, NotFound, Problem
 from stoker.model import wire
@@ -67,7 +67,7 @@ class ClusterBook:
         known = {one.name: one for one in self.all}
         if not known:
             return ClusterFacts()
-        reached = {one.person for one in limits.given if used(one, runs, limits.past, now) >= one.usd}
+        reached = exhausted(runs, limits, now)
         spent = {one.name for one in known.values() if reached & {"", one.owner}}
         return ClusterFacts(known, {name for name, one in self._providers.items() if one.features.warm}, spent)
 
@@ -159,7 +159,7 @@ class LimitBook:
 
 
 def _spells(run: Run) -> tuple[tuple[str, Spell], ...]:
-    return tuple((run.person, spell) for spell in run.spells)
+    return tuple(paid(run))
 
 
 _LOOKS_BACK = 500  # runs; earlier ones count next to nothing

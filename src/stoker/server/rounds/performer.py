@@ -12,7 +12,7 @@ from typing import Any
 
 from stoker.engine import hanging
 from stoker.engine.decision import Action, Land, StartNode, StartSpare, StopNode, TellAgent, rate_per_hour
-from stoker.engine.lease import ahead
+from stoker.engine.lease import ahead, last_key
 from stoker.engine.looking import Requests
 from stoker.engine.money.fuse import is_news
 from stoker.errors import (
@@ -27,7 +27,7 @@ from stoker.errors import (
     Unanswered,
 )
 from stoker.model import untrusted, wire
-from stoker.model.node import NodeRequest, Offer
+from stoker.model.node import NodeRequest
 from stoker.model.orders import Orders, Wish, Wishes
 from stoker.model.run.money import UNLIMITED, Fuse
 from stoker.model.run.run import Attempt, Member, Run
@@ -222,27 +222,26 @@ class Performer:
                 pool=run.pool,
             )
             if attempt.offer and attempt.offer.again:
-                await call(self._hand_over, run, attempt.offer, request)
+                await call(self._hand_over, run, attempt, request)
         except (StoreFailed, Unanswered) as error:
             self.unasked[attempt.key] = error
             raise
         return request
 
-    def _hand_over(self, run: Run, offer: Offer, request: NodeRequest) -> None:
-        """An idle node of a cluster looks where its last run was told its orders. Where it was first told them it looks
-        only after a restart, and that run may have been removed."""
-        if not offer.waits:
-            self._accesses.hand_over(run, offer.again, request)
-            return
+    def _hand_over(self, run: Run, member: Member, request: NodeRequest) -> None:
+        """A machine that an earlier run had looks where its last node was told its orders: another run of its cluster,
+        or an earlier attempt of this one. Where it was first told them it looks only after a restart, and that run may
+        have been removed."""
+        machine, last = member.offer.again if member.offer else "", last_key(run, member)
         try:
-            self._accesses.hand_over(run, offer.waits, request)
+            self._accesses.hand_over(run, last, request)
         except StoreFailed as error:
-            if isinstance(error, StoreUnavailable):
+            if last == machine or isinstance(error, StoreUnavailable):
                 raise
-            raise NoCapacity(f"the idle node {offer.waits} cannot be told its orders: {error.message}") from error
-        if offer.again != offer.waits:
+            raise NoCapacity(f"the idle node {last} cannot be told its orders: {error.message}") from error
+        if machine != last:
             with suppress(StokerError):
-                self._accesses.hand_over(run, offer.again, request)
+                self._accesses.hand_over(run, machine, request)
 
     async def _bring_start(self, run: Run, attempt: Member) -> None:
         """Before a machine is asked for: copying costs time, and nothing else."""

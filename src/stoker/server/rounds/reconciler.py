@@ -8,13 +8,12 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import takewhile
 
 from stoker.engine import clusters, looking, nodes, showing
 from stoker.engine.clusters import ClusterFacts
 from stoker.engine.decision import Action, Decision, Sighting, StopNode
 from stoker.engine.looking import Requests
-from stoker.engine.offers.placement import queue, turns, why_waiting
+from stoker.engine.offers.placement import ahead, turns, why_waiting
 from stoker.engine.offers.queue import NOTHING_KNOWN, QueueFacts
 from stoker.engine.rounds import Scene, untouched
 from stoker.engine.showing import Beside
@@ -37,6 +36,7 @@ log = logging.getLogger(__name__)
 
 IDLE_S = 5.0  # between rounds when no run needs a node
 TROUBLE_S = 1.0  # after a round that failed
+AHEAD_S = 1.0  # for which the order of the queue is remembered
 
 
 class Reconciler:
@@ -70,6 +70,8 @@ class Reconciler:
         self._deciding = Deciding(clock, self._reports.drop)
         self._gone: dict[str, set[str]] = {}  # by provider: keys of nodes that were gone when it was last looked at
         self._occupied: set[str] = set()  # providers that had a node when they were last looked at
+        self._ahead: dict[str, int] = {}  # by run id: how many start before it
+        self._ahead_at = 0.0
         self._unclaimed: dict[str, dict[str, float]] = {}  # by provider, by node key: since when
 
     def wake(self) -> None:
@@ -135,14 +137,28 @@ class Reconciler:
         return replace(beside, beat_s=beat_s, silence=silence, peers=tuple(one for one in others if one))
 
     def _why_waiting(self, run: Run) -> str:
-        runs = self._ledger.open
+        runs, before = self._ledger.open, self._before(run)
         if not run.cluster:
-            return why_waiting(run, runs, self._slots())
-        before = takewhile(lambda one: one.id != run.id, queue(runs))
-        ahead = sum(one.cluster == run.cluster for one in before)
-        facts = ClusterFacts({one.name: one for one in self._clusters.all})
-        why, hint = clusters.why_waiting(run, ahead, runs, facts)
+            return why_waiting(run, before, runs, self._slots())
+        why, hint = clusters.why_waiting(run, before, runs, self._pools)
         return f"{why}: `{hint}`" if hint else why
+
+    def _before(self, run: Run) -> int:
+        """How many start before it. A list of many runs asks for each of them: the order is computed once a second."""
+        steady = self._clock.steady()
+        if run.id not in self._ahead or not 0 <= steady - self._ahead_at < AHEAD_S:
+            now = self._clock.now()
+            self._ahead = ahead(self._ledger.open, self._rooms, now, self._queue_facts(now))
+            self._ahead_at = steady
+        return self._ahead.get(run.id, 0)
+
+    @property
+    def _pools(self) -> ClusterFacts:
+        return ClusterFacts({one.name: one for one in self._clusters.all})
+
+    @property
+    def _rooms(self) -> dict[str, int | None]:
+        return {**self._slots(), **clusters.rooms(self._pools)}
 
     async def run(self) -> None:
         woken = True
@@ -207,9 +223,16 @@ class Reconciler:
 
     def queue(self) -> list[Turn]:
         """Every waiting run, in starting order, with what it waits for."""
-        now = self._clock.now()
-        pools = clusters.rooms(ClusterFacts({one.name: one for one in self._clusters.all}))
-        return turns(self._ledger.open, {**self._slots(), **pools}, now, self._queue_facts(now))
+        now, pools, runs = self._clock.now(), self._pools, {run.name: run for run in self._ledger.open}
+        found: list[Turn] = []
+        for turn in turns(runs.values(), self._rooms, now, self._queue_facts(now)):
+            run = runs[turn.name]
+            if run.cluster and (closed := clusters.blocked(run, pools)):
+                why, hint = closed
+                found.append(replace(turn, waits_for=why, starts_at=None, unknown=f"`{hint}`"))
+            else:
+                found.append(turn)
+        return found
 
     def _last_words(self, runs: Collection[Run]) -> dict[str, Report]:
         """What the nodes of runs that are cancelled have said: enough to end them where their provider is not seen."""

@@ -33,6 +33,7 @@ IN_THE_WAY = (  # faults that keep the server from seeing an idle node, or from 
     MishapKind.NO_CAPACITY,
     MishapKind.CLUSTER_PAUSED,
 )
+_HINDERS = tuple(one for one in IN_THE_WAY if one is not MishapKind.CLUSTER_PAUSED)
 
 
 class PromiseBroken(Exception):
@@ -68,6 +69,7 @@ class SharingPromises:
         self._nobody_starves()
         for name in self._world.clusters:
             self._nothing_idles_for_long(name)
+            self._nothing_is_left_in_a_paused_cluster(name)
 
     def _is_idle(self, run: Run) -> None:
         """Also one that was released at once, to make room: it is not its run's any more."""
@@ -141,6 +143,21 @@ class SharingPromises:
             raise PromiseBroken("no idle node beyond its time", f"{late} nodes of {name} have idled for too long")
         if since and min(self._paused_s(name), now - min(since)) > slack_s:
             raise PromiseBroken("no idle node beyond its time", f"{name} is paused, and still has {len(since)} nodes")
+
+    def _nothing_is_left_in_a_paused_cluster(self, name: str) -> None:
+        saved, paused_s = self._world.server.saved, self._paused_s(name)
+        faults_s = sum(one.seconds for one in self._world.scenario.mishaps if one.fault in _HINDERS)
+        if paused_s <= SLACK_S + faults_s:
+            return
+        there = [
+            machine.key
+            for machine in self._world.cloud.machines.values()
+            if machine.run in saved and saved[machine.run].cluster == name and not machine.off and not machine.releasing
+        ]
+        if there:
+            raise PromiseBroken(
+                "a paused cluster has no nodes", f"{name} has {', '.join(there)} after {paused_s:.0f} s"
+            )
 
     @cached_property
     def _in_the_way_s(self) -> float:

@@ -149,3 +149,18 @@ def test_an_idle_machine_starts_the_next_run_of_its_cluster_and_then_the_one_aft
     told("r", "r")
     started, _ = lives(store, monkeypatch, between)
     assert started == [layout.orders("r", 1), layout.orders("s", 1), layout.orders("t", 1)]
+
+
+def test_a_warm_machine_starts_the_next_attempt_of_the_run_that_took_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a restart that was announced and did not happen: it is told where its last attempt was."""
+    store = MemoryStore()
+    seals = {"r": SEAL, "s": "cd" * 32}
+
+    def told(now: str, then: str, attempt: int) -> None:
+        words = {"orders": layout.orders(then, attempt), "variables": {"STOKER_SEAL": seals[then]}}
+        store.put(layout.again(now, 1), seal(seals[now], json.dumps(words), layout.again(now, 1)))
+
+    coming = {1: ("r", "s", 1), 2: ("s", "s", 2)}
+    told("r", "r", 1)
+    started, _ = lives(store, monkeypatch, lambda count: told(*coming[count]) if count in coming else None)
+    assert started == [layout.orders("r", 1), layout.orders("s", 1), layout.orders("s", 2)]

@@ -13,7 +13,8 @@ from stories import PRICE, at, story
 
 from stoker.engine.money.meter import spent
 from stoker.engine.money.spending import costs
-from stoker.model.run.money import By, Costs, Spell
+from stoker.model.node import Pool
+from stoker.model.run.money import By, Costs, IdleSpell, Spell
 from stoker.model.run.run import Run, RunState
 from stoker.model.wire import dump, load
 
@@ -47,6 +48,16 @@ def test_costs_are_summed_by_person_cluster_and_run() -> None:
     assert [row.name for row in costs(runs, By.PERSON, at(500), zone=UTC).rows] == ["", "anna"]
     assert [row.name for row in costs(runs, By.CLUSTER, at(500), zone=UTC).rows] == ["cloud", "lab"]
     assert [row.name for row in costs(runs, By.RUN, at(500), zone=UTC).rows] == ["ants-2", "ants-1"]
+
+
+def test_idle_time_is_a_cost_of_the_cluster_and_of_its_owner_and_of_no_run() -> None:
+    idle = IdleSpell("k", at(100), at(300), PRICE, owner="carl")
+    run = replace(a_run(1, spell(0, 100), person="anna"), pool=Pool("dev"), idle=(idle,))
+    rows = {by: [(row.name, row.usd, row.runs) for row in costs([run], by, at(500), zone=UTC).rows] for by in By}
+    assert rows[By.PERSON] == [("carl", Decimal("0.2"), 0), ("anna", Decimal("0.1"), 1)]
+    assert rows[By.CLUSTER] == [("dev", Decimal("0.3"), 1)]
+    assert rows[By.RUN] == [("idle nodes of dev", Decimal("0.2"), 0), (run.name, Decimal("0.1"), 1)]
+    assert rows[By.EXPERIMENT] == [("idle nodes of dev", Decimal("0.2"), 0), ("ants", Decimal("0.1"), 1)]
 
 
 def test_a_night_is_shared_by_two_days_and_the_zone_says_where_they_part() -> None:

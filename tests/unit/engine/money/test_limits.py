@@ -7,11 +7,11 @@ from decimal import Decimal
 
 from stoker.engine.decision import StartNode
 from stoker.engine.money import fuse, meter
-from stoker.engine.money.spending import LimitFacts, allowances, name, period, used
+from stoker.engine.money.spending import LimitFacts, allowances, exhausted, name, period, used
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import Scene, decide
 from stoker.model.node import Offer
-from stoker.model.run.money import Limit, Period, Spell
+from stoker.model.run.money import IdleSpell, Limit, Period, Spell
 from stoker.model.run.run import Run, RunState
 
 Make = Callable[..., Run]
@@ -94,3 +94,27 @@ def test_a_run_stopped_for_a_limit_waits_and_is_not_paused(make_run: Make, now: 
         held.run.reason
         == "the limit of everybody together of $1.00 a day is spent; it resumes at 00:00 on 02 March UTC"
     )
+
+
+def idle(run: Run, now: datetime, seconds: float, owner: str = "anna") -> Run:
+    """Its node waits for the next run of a cluster."""
+    spell = IdleSpell(f"{run.id}-1", now - timedelta(seconds=seconds), None, HOUR, owner=owner)
+    return replace(run, person="ben", state=RunState.SUCCEEDED, idle=(spell,))
+
+
+def test_idle_time_counts_for_the_owner_of_the_cluster_and_for_everybody(make_run: Make, now: datetime) -> None:
+    waits, works = idle(make_run(1), now, 30), costing(make_run(2, person="anna"), now, 10)
+    runs = [waits, works]
+    assert used(replace(DAY, person="anna"), runs, (), now) == Decimal("0.40")
+    assert used(replace(DAY, person="ben"), runs, (), now) == 0
+    assert used(DAY, runs, (), now) == Decimal("0.40")
+    left = allowances(runs, LimitFacts((replace(DAY, person="anna"),)), now)
+    assert left[works.id].usd == Decimal("0.10") + Decimal("0.30"), "the idle node costs as much from now on"
+    assert waits.id not in left
+
+
+def test_idle_nodes_go_before_a_limit_is_passed(make_run: Make, now: datetime) -> None:
+    anna = LimitFacts((replace(DAY, person="anna"),))
+    assert exhausted([idle(make_run(1), now, 30)], anna, now) == set()
+    assert exhausted([idle(make_run(1), now, 50)], anna, now) == {"anna"}, "it costs for a minute until it is gone"
+    assert exhausted([idle(make_run(1), now, 50, owner="ben")], anna, now) == set()

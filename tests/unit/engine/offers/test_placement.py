@@ -80,6 +80,6 @@ def test_nodes_that_nobody_claims_are_released(make_run: Make, now: datetime) ->
 
 def test_a_run_that_waits_can_say_what_for(make_run: Make, now: datetime) -> None:
     runs = [begin(make_run(1), now).run, begin(make_run(2), now).run, make_run(3), make_run(4)]
-    assert why_waiting(runs[3], runs, {"local": 2}) == "2 of 2 slots are busy, 1 ahead"
-    assert why_waiting(runs[2], runs, {"local": 3}) == "", "it is about to start"
-    assert why_waiting(runs[3], runs, {"local": None}) == ""
+    assert why_waiting(runs[3], 1, runs, {"local": 2}) == "2 of 2 slots are busy, 1 ahead"
+    assert why_waiting(runs[2], 0, runs, {"local": 3}) == "", "it is about to start"
+    assert why_waiting(runs[3], 1, runs, {"local": None}) == ""

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from stoker.engine.decision import Sighting
 from stoker.engine.lifecycle import begin, evicted
 from stoker.engine.nodes import may_resume
-from stoker.engine.offers.placement import place, placed, starting, turns
-from stoker.engine.offers.queue import PAUSE_S, STARVED_S, QueueFacts
+from stoker.engine.offers.placement import ahead, place, placed, starting, turns
+from stoker.engine.offers.queue import STARVED_S, QueueFacts
+from stoker.engine.pausing import PAUSE_S
 from stoker.engine.rounds import Scene, decide
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run.report import Phase, Report
@@ -86,3 +87,9 @@ def test_a_start_is_told_with_its_time_or_why_that_is_unknown(make_run: Make, no
 
 def test_a_place_without_a_limit_starts_everything_at_once(make_run: Make, now: datetime) -> None:
     assert starting([make_run(1), make_run(2)], {"local": None}, now) == {make_run(1).id: 0.0, make_run(2).id: 0.0}
+
+
+def test_how_many_are_ahead_is_counted_in_turns_between_people(make_run: Make, now: datetime) -> None:
+    mine = [make_run(number, person="ada") for number in (1, 2, 3)]
+    other = make_run(4, person="bob")
+    assert ahead([*mine, other], {"local": 1}, now) == {mine[0].id: 0, other.id: 1, mine[1].id: 2, mine[2].id: 3}

@@ -161,16 +161,17 @@ def resize(name: str, max_nodes: int | None, min_nodes: int | None, idle: str | 
     _tell(state, text, as_json=as_json)
 
 
-@command.command(cls=Command, examples=[("stoker cluster pause dev", "release idle nodes, and start nothing")])
+@command.command(cls=Command, examples=[("stoker cluster pause dev", "release all its nodes, and start nothing")])
 @click.argument("name")
 @json_option()
 def pause(name: str, as_json: bool) -> None:
-    """Release the idle nodes of a cluster, and start nothing there.
+    """Release all nodes of a cluster, and start nothing there.
 
-    Runs that have nodes keep them until they end. Runs that wait, and new ones, wait until you resume it.
+    Runs get a notice, save a checkpoint and give their nodes back; work since the last checkpoint of a script that
+    does not save on a notice is repeated. They resume, and runs that wait start, when you resume the cluster.
     """
     state = Client.connect().clusters.pause(name)
-    busy = f"; still running: {', '.join(state.running)}" if state.running else ""
+    busy = f"; these save and give their nodes back: {', '.join(state.running)}" if state.running else ""
     _tell(state, f"{name} is paused{busy}; continue with: stoker cluster resume {name}", as_json=as_json)
 
 
