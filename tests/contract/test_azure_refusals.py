@@ -15,9 +15,19 @@ from urllib.request import Request, urlopen
 import pytest
 
 from services import Azurite
-from stoker.errors import JobInvalid, Locked, LoginFailed, NameTaken, NoCapacity, NotAllowed, NotSetUp, QuotaReached
+from stoker.errors import (
+    JobInvalid,
+    Locked,
+    LoginFailed,
+    NameTaken,
+    NoCapacity,
+    NotAllowed,
+    NotSetUp,
+    PriceTooHigh,
+    QuotaReached,
+)
 from stoker.model.job.job import Job, Spot
-from stoker.model.node import Need, NodeRequest, NodeState, Offer
+from stoker.model.node import Need, NodeRequest, NodeSight, NodeState, Offer
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
 from stoker.providers import Setup
@@ -277,6 +287,31 @@ def test_a_spot_price_above_the_limit_is_the_weather(team: Team) -> None:
     assert (found.trouble, found.still) == ("price-too-high", True)
     assert "current spot price '0.5 USD'" in found.reason
     team.cloud.order("price", size=SIZE, region="eastus", usd_per_hour=None)
+
+
+def test_a_restart_above_the_maximum_price_is_the_weather_and_the_machine_keeps_its_disk(team: Team) -> None:
+    """Azure refuses the restart itself: the maximum price is that of the VM's creation."""
+    provider, request = team.provider(eviction="Deallocate"), team.request("r-4")
+    assert request.offer
+    request = replace(request, offer=replace(request.offer, spot=True), max_price=Decimal("0.1"))
+
+    def seen(key: str) -> NodeSight | None:
+        return next((one for one in provider.look() if one.key == key), None)
+
+    provider.start(request)
+    team.cloud.wait(lambda _: (one := seen("r-4")) and one.state is NodeState.UP)
+    (machine,) = team.cloud.cloud.instances.values()
+    team.cloud.order("evict", vm=machine.vm, notice_s=0)
+    team.cloud.wait(lambda _: (one := seen("r-4")) and one.still)
+    team.cloud.order("price", size=SIZE, region="eastus", usd_per_hour=0.5)
+    assert request.offer
+    again = replace(request, key="r-5", offer=replace(request.offer, again="r-4"))
+    with pytest.raises(PriceTooHigh):
+        provider.start(again)
+    team.cloud.wait(lambda _: (one := seen("r-5")) and one.still)
+    team.cloud.order("price", size=SIZE, region="eastus", usd_per_hour=None)
+    provider.start(again)
+    team.cloud.wait(lambda _: (one := seen("r-5")) and one.state is NodeState.UP)
 
 
 def _until_refused(team: Team, provider: AzureProvider, key: str) -> None:
