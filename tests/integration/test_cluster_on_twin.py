@@ -72,3 +72,21 @@ def test_the_second_run_takes_the_warm_machine_and_idle_time_ends_with_none(user
     runs = [json.loads(shell.stoker("receipt", name, "--json").stdout)["receipt"] for name in ("first", "second")]
     assert [one["left"] for one in runs] == [[], []]
     shell.stoker("cluster", "rm", "dev", "--yes")
+
+
+def test_the_machines_of_a_gang_take_the_next_gang(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    shell.stoker("cluster", "create", "dev", "--provider", "azure", "--max", "2", "--idle", "1h", "--spot")
+    submit(shell, "third", nodes=2)
+    third = ends(shell, "third")
+    shell.wait_for(lambda: cluster(shell)["idle_nodes"] == 2, "both nodes to wait")
+    machines = {one["vm"] for one in cloud.machines()}
+    submit(shell, "fourth", nodes=2)
+    fourth = ends(shell, "fourth")
+    before, after = third["attempts"][0], fourth["attempts"][0]
+    keys = {one["key"] for one in (before, *before["peers"])}
+    assert {one["offer"]["waits"] for one in (after, *after["peers"])} == keys
+    assert {one["vm"] for one in cloud.machines()} == machines, "no other VM"
+    shell.stoker("cluster", "pause", "dev")
+    shell.wait_for(cloud.empty, "no machine to be left", 120)
+    shell.stoker("cluster", "rm", "dev", "--yes")

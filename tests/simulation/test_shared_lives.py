@@ -88,6 +88,19 @@ def test_a_warm_node_takes_the_next_run_and_is_released_when_its_time_is_up(kind
 
 
 @pytest.mark.parametrize("kind", [World, RealWorld])
+def test_the_nodes_of_a_gang_take_the_next_gang(kind: Kind) -> None:
+    job = Job(name="ants", run="true", on="cloud", nodes=2)
+    plans = [RunPlan(job, at=at, work_s=600.0, cluster="pool") for at in (0.0, 700.0)]
+    world = kind(scenario(*plans, nodes=2)).live()
+    first, second = world.server.saved.values()
+    assert {first.state, second.state} == {RunState.SUCCEEDED}
+    waits = {one.offer.waits for one in second.attempts[0].members if one.offer}
+    assert waits == {member.key for member in first.attempts[0].members}
+    assert [one.released for one in first.idle] == [clusters.TAKEN] * 2
+    assert all(one.released.startswith("idle for 30") for one in second.idle)
+
+
+@pytest.mark.parametrize("kind", [World, RealWorld])
 def test_a_run_of_low_priority_makes_room_and_loses_nothing(kind: Kind) -> None:
     world = kind(scenario(plan(0.0, 3600.0, Priority.LOW), plan(1000.0, 300.0, Priority.HIGH))).live()
     low, high = world.server.saved.values()

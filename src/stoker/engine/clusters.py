@@ -11,11 +11,11 @@ from stoker.engine.decision import Sighting
 from stoker.engine.lease import spare_keys
 from stoker.engine.money.meter import MARK_S
 from stoker.engine.offers.gathering import state_of
-from stoker.engine.offers.market import Market, open_now, same
+from stoker.engine.offers.market import Market, fits_whole, open_now, same
 from stoker.model.node import Cluster, NodeState, Offer
 from stoker.model.run.money import IdleSpell
 from stoker.model.run.report import Outcome
-from stoker.model.run.run import Attempt, Member, Run, RunState
+from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
 
 TAKEN = "taken by the next run"
 _UNDER_WAY = (RunState.STARTING, RunState.RUNNING)
@@ -158,18 +158,39 @@ def release(run: Run, key: str, why: str) -> Run:
     return replace(run, idle=tuple(replace(one, released=why) if one.key == key else one for one in run.idle))
 
 
-def taken(run: Run, runs: Collection[Run], market: Market, now: datetime) -> tuple[Offer, Run] | None:
-    """An idle node that this waiting run can have, as an offer, and the run that had it: the one that waits shortest,
-    so that the others can be released. A run with several nodes gets new ones: they need a network of their own."""
-    if not run.cluster or run.job.most_nodes > 1:
-        return None
-    today = open_now(run, market, now)
-    for owner, one in reversed(idle_nodes(runs, run.cluster)):
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """Idle nodes for a run that waits: an offer for each of its nodes, and whose idle nodes they are."""
+
+    offers: tuple[Offer, ...]
+    idle: tuple[tuple[Run, str], ...]  # the run that had each, and its key
+
+
+def taken(run: Run, nodes: int, runs: Collection[Run], market: Market, now: datetime) -> Taking | None:
+    """Those that wait shortest, so that the others can be released; new ones of the same kind for the rest of a gang.
+    The machines of a gang have to reach each other: all are of one earlier gang, whose network they stay in."""
+    found: dict[tuple[str, str, str, bool], list[tuple[Run, str, Offer]]] = {}
+    today = open_now(run, market, now) if run.cluster else []
+    for owner, one in reversed(idle_nodes(runs, run.cluster) if today else []):
         had = next((member.offer for member in owner.members if member.key == one.key), None)
         fits = next((offer for offer in today if had and same(offer, had)), None)
-        if fits and had and owner.store == run.store and owner.job.on == run.job.on:
-            return replace(fits, again=had.again or one.key, waits=one.key), owner
-    return None
+        if fits is None or had is None or owner.store != run.store or owner.job.on != run.job.on:
+            continue
+        apart = nodes > 1 and bool(fits.network)
+        if apart and not had.gang:
+            continue
+        offer = replace(fits, again=had.again or one.key, waits=one.key, gang=had.gang)
+        kind = (had.gang if apart else "", fits.size, fits.place, fits.spot)
+        found.setdefault(kind, []).append((owner, one.key, offer))
+    if not found:
+        return None
+    some = max(found.values(), key=len)[:nodes] if nodes > 1 else next(iter(found.values()))[:1]
+    rest = nodes - len(some)
+    fresh = replace(some[0][2], again="", waits="")
+    if rest and not fits_whole(fresh, rest):
+        return None
+    offers = (*(offer for _, _, offer in some), *[fresh] * rest)
+    return Taking(offers, tuple((owner, key) for owner, key, _ in some))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,18 +245,25 @@ def _with_idle(run: Run, seen: Sighting, facts: ClusterFacts, now: datetime) -> 
     cluster, attempt = facts.known.get(run.cluster), run.attempt
     if cluster is None or cluster.paused or run.job.on not in facts.warm or run.cluster in facts.spent:
         return run
-    if attempt is None or attempt.peers or not run.state.ended or run.kept_until:
+    if attempt is None or not run.state.ended or run.kept_until or run.idle or attempt.outcome not in _SOUND:
         return run
-    if attempt.outcome not in _SOUND or attempt.notice or not attempt.offer:
-        return run
-    sight = next((one for one in seen.nodes if one.key == attempt.key and one.state is NodeState.UP), None)
-    if sight is None or any(one.key == attempt.key for one in run.idle):
-        return run
-    spells = tuple(replace(one, until=now) if one.key == attempt.key and not one.until else one for one in run.spells)
-    price = sight.usd_per_hour or attempt.offer.usd_per_hour
-    return replace(
-        run, spells=spells, idle=(*run.idle, IdleSpell(attempt.key, now, None, price, now, owner=cluster.owner))
-    )
+    up = {one.key: one for one in seen.nodes if one.state is NodeState.UP}
+    waits = [
+        IdleSpell(one.key, now, None, up[one.key].usd_per_hour or one.offer.usd_per_hour, now, owner=cluster.owner)
+        for one in attempt.members
+        if one.key in up and one.offer and not one.notice and _is_sound(attempt, one)
+    ]
+    keys = {one.key for one in waits}
+    spells = tuple(replace(one, until=now) if one.key in keys and not one.until else one for one in run.spells)
+    return replace(run, spells=spells, idle=tuple(waits)) if waits else run
+
+
+def _is_sound(attempt: Attempt, member: Member) -> bool:
+    """Its agent has ended by itself; one whose peer ended has, too."""
+    if not attempt.peers:
+        return True
+    lost = state_of(attempt, member) in (AttemptState.LOST, AttemptState.EVICTED)
+    return not lost and (member.node == 0 or member.outcome in (*_SOUND, Outcome.PEER_ENDED))
 
 
 def _why(cluster: Cluster | None, spent: bool, one: IdleSpell, now: datetime) -> str:

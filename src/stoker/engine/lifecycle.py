@@ -16,6 +16,7 @@ from stoker.engine.lease import node_key, spare_key
 from stoker.engine.money import fuse, meter
 from stoker.engine.nodes import Fate, gone, is_unasked, keep, may_resume, missed, note_kept, tend_kept
 from stoker.engine.offers.deadline import noted
+from stoker.engine.offers.gathering import in_one_network
 from stoker.engine.offers.market import attend
 from stoker.engine.patience import NOT_READY, WAITED_FOR, haste, saves_in, verdict
 from stoker.model.node import Offer
@@ -46,6 +47,7 @@ def begin(run: Run, now: datetime, offers: Sequence[Offer] = (), nodes: int | No
     """A queued run gets its nodes: called once placement has found room for all of them. `offers` is one for each node;
     none where the provider has but one kind. `fewer` says why `nodes` are not as many as the job prefers."""
     number, nodes = len(run.attempts) + 1, nodes or len(offers) or run.job.most_nodes
+    offers = in_one_network(run, offers)
     peers = tuple(
         Member(
             number,
@@ -78,8 +80,10 @@ def _what(parts: Sequence[Member]) -> str:
         if any(offer.waits for offer in offers):
             return f"an idle node of its cluster, {what}"
         return f"its machine again, {what}" if again else what
+    idle = sum(bool(offer.waits) for offer in offers)
     what = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) if kinds else f"{len(parts)} nodes"
-    return f"{what}; {again} of them are its machines again" if again else what
+    what = f"{what}; {idle} of them are idle nodes of its cluster" if idle else what
+    return f"{what}; {again - idle} of them are its machines again" if again > idle else what
 
 
 def ask_ahead(run: Run, member: Member, offer: Offer, now: datetime) -> Decision:

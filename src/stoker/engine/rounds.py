@@ -196,25 +196,28 @@ class _Round:
     def _from_cluster(self, run: Run, start: elastic.Gathering) -> tuple[list[Offer], str]:
         """With an idle node of its cluster, if there is one that fits; else it waits until its cluster has room for new
         ones."""
-        pools, taken, waits = self._scene.clusters, list(start.taken), start.waits
-        resumes = any(offer.again for offer in taken) or bool(run.attempt and run.attempt.spare)
-        if not run.cluster or waits:
-            return taken, waits
-        if not resumes and (found := clusters.taken(run, self.after.values(), start.market or {}, self._scene.now)):
-            offer, owner = found
-            self._change(clusters.release(owner, offer.waits, clusters.TAKEN))
-            return [offer], ""
-        others = [one for one in self.after.values() if one.id != run.id]
-        first = clusters.making_room(run, taken, others, pools)
+        pools, taken, now = self._scene.clusters, list(start.taken), self._scene.now
+        if not run.cluster:
+            return taken, start.waits
+        resumes = any(offer.again for offer in taken) or bool(run.attempt and run.attempt.ahead)
+        others = {one.id: one for one in self.after.values() if one.id != run.id}
+        warm = None if resumes else clusters.taken(run, start.nodes, others.values(), start.market or {}, now)
+        if start.waits and (warm is None or len(warm.idle) < start.nodes):
+            return taken, start.waits
+        if warm:
+            taken = list(warm.offers)
+            for owner, key in warm.idle:
+                others[owner.id] = clusters.release(others[owner.id], key, clusters.TAKEN)
+        first = clusters.making_room(run, taken, others.values(), pools)
         for owner, idle in first.releases:
             self._change(clusters.release(self.after[owner.id], idle.key, "its cluster needs the room"))
         if first.lets_go:
             self._change(clusters.without_machines(self.after[run.id]))
-        return (
-            ([], f"waits until cluster `{run.cluster}` has released nodes, to make room")
-            if first.waits
-            else (taken, "")
-        )
+        if first.waits:
+            return [], f"waits until cluster `{run.cluster}` has released nodes, to make room"
+        for owner, key in warm.idle if warm else ():
+            self._change(clusters.release(self.after[owner.id], key, clusters.TAKEN))
+        return taken, ""
 
 
 def _advanced(before: Run, metered: Run, sighting: Sighting, allowance: Allowance | None, now: datetime) -> Decision:

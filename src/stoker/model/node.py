@@ -83,6 +83,7 @@ class Offer:
     again: str = ""  # the machine of an earlier node that is taken once more, see `NodeSight.machine`; empty: a new one
     network: str = ""  # nodes of one gang reach each other only in the same; empty: from anywhere
     waits: str = ""  # the key of the idle node of a cluster that `again` is about; empty: the machine is the run's own
+    gang: str = ""  # what its machine was requested with as `NodeRequest.gang`: it stays in that network; empty: alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from stoker.engine.lease import last_key
 from stoker.engine.lifecycle import begin
 from stoker.engine.money.meter import cost, spent
 from stoker.engine.nodes import needed
+from stoker.engine.offers.gathering import gang_of
 from stoker.engine.offers.market import needs
 from stoker.engine.offers.placement import placed
 from stoker.engine.rounds import Scene, decide
@@ -45,8 +46,10 @@ def up(key: str, **more: Any) -> NodeSight:
     return NodeSight(key, NodeState.UP, usd_per_hour=PRICE, **more)
 
 
-def decided(runs: list[Run], seen: dict[str, Sighting], now: datetime, pools: ClusterFacts) -> dict[str, Decision]:
-    market = {("cloud", need): [OFFER] for run in runs for need in needs(run.job, run.pool)}
+def decided(
+    runs: list[Run], seen: dict[str, Sighting], now: datetime, pools: ClusterFacts, offer: Offer = OFFER
+) -> dict[str, Decision]:
+    market = {("cloud", need): [offer] for run in runs for need in needs(run.job, run.pool)}
     return {one.run.id: one for one in decide(runs, seen, Scene({"cloud": None}, now, market, clusters=pools))}
 
 
@@ -58,8 +61,8 @@ def over(run: Run, now: datetime, pools: ClusterFacts, outcome: Outcome = Outcom
     return decided([run], {run.id: seen}, now, pools)[run.id]
 
 
-def idle(make_run: Make, now: datetime, number: int = 1) -> Run:
-    return over(started(submitted(make_run, number), now), now, facts()).run
+def idle(make_run: Make, now: datetime, number: int = 1, offer: Offer = OFFER) -> Run:
+    return over(started(submitted(make_run, number), now, offer), now, facts()).run
 
 
 def starts(runs: list[Run], rooms: dict[str, int], now: datetime) -> list[Run]:
@@ -174,14 +177,53 @@ def test_a_run_elsewhere_in_the_store_or_of_another_size_gets_a_new_node(make_ru
 
 
 def test_an_idle_node_makes_room_for_a_gang_before_the_gang_gets_new_ones(make_run: Make, now: datetime) -> None:
-    first, gang = idle(make_run, now), submitted(make_run, 2, nodes=2)
-    after = decided([first, gang], {}, now, facts())
+    """A machine that was requested alone is in no network with others."""
+    apart = replace(OFFER, network="here")
+    first, gang = idle(make_run, now, offer=apart), submitted(make_run, 2, nodes=2)
+    after = decided([first, gang], {}, now, facts(), apart)
     assert after[gang.id].run.state is RunState.QUEUED and "to make room" in after[gang.id].run.reason
     going = after[first.id].run
     assert going.idle[0].released == "its cluster needs the room" and going.idling
-    assert gang.id not in decided([going, gang], {}, now, facts()), "it is still there: nothing is decided"
+    assert gang.id not in decided([going, gang], {}, now, facts(), apart), "it is still there: nothing is decided"
     gone = clusters.observed(going, Sighting(), facts(), now)
-    assert decided([gone, gang], {}, now, facts())[gang.id].run.state is RunState.STARTING
+    assert decided([gone, gang], {}, now, facts(), apart)[gang.id].run.state is RunState.STARTING
+
+
+def idle_gang(make_run: Make, now: datetime, offer: Offer, outcome: Outcome = Outcome.SUCCEEDED) -> Run:
+    """A run with two nodes that has ended, and whose nodes wait."""
+    run = started(submitted(make_run, nodes=2), now, offer)
+    ends = [Report(1, node, Phase.DONE, now, 5, started_at=now, ended_at=now, outcome=outcome) for node in (0, 1)]
+    sights = tuple(up(member.key) for member in run.attempts[-1].members)
+    seen = [Sighting(node=sight, report=report) for sight, report in zip(sights, ends, strict=True)]
+    whole = replace(seen[0], nodes=sights, peers=(seen[1],))
+    return decided([run], {run.id: whole}, now, facts(), offer)[run.id].run
+
+
+def test_the_nodes_of_a_gang_wait_and_take_the_next_gang_in_their_network(make_run: Make, now: datetime) -> None:
+    apart = replace(OFFER, network="here")
+    first = idle_gang(make_run, now, apart)
+    keys = [member.key for member in first.members]
+    assert first.waiting_nodes == tuple(keys) and not first.costing
+    gang = submitted(make_run, 2, nodes=2)
+    after = decided([first, gang], {}, now, facts(), apart)
+    second = after[gang.id].run
+    assert sorted(one.offer.waits for one in second.members if one.offer) == sorted(keys)
+    assert {one.offer.gang for one in second.members if one.offer} == {first.id} == {gang_of(second)}
+    assert after[first.id].run.waiting_nodes == ()
+
+
+def test_a_gang_takes_the_idle_nodes_that_there_are_and_new_ones_beside_them(make_run: Make, now: datetime) -> None:
+    apart, wide = replace(OFFER, network="here"), facts(replace(DEV, max_nodes=3))
+    gang = submitted(make_run, 2, nodes=3)
+    second = decided([idle_gang(make_run, now, apart), gang], {}, now, wide, apart)[gang.id].run
+    assert [bool(one.offer and one.offer.waits) for one in second.members] == [True, True, False]
+    assert len({one.offer.gang for one in second.members if one.offer}) == 1, "all reach each other"
+
+
+def test_warm_nodes_are_taken_although_no_new_one_could_be_had(make_run: Make, now: datetime) -> None:
+    first, gang = idle_gang(make_run, now, OFFER), submitted(make_run, 2, nodes=2)
+    full = replace(OFFER, slots=0)
+    assert decided([first, gang], {}, now, facts(), full)[gang.id].run.state is RunState.STARTING
 
 
 def test_an_idle_node_is_released_after_its_time_and_costs_until_it_is_gone(make_run: Make, now: datetime) -> None:

@@ -128,7 +128,7 @@ def test_another_kind_is_tried_before_the_run_shrinks(run: Run, now: datetime) -
     lost, seen = losing(run, now, 1)
     other = replace(OFFER, size="large", usd_per_hour=Decimal(9))
     after = one_round(lost, now + PATIENCE, other, seen=seen)
-    assert after.run.width == 4 and after.run.attempts[-1].members[1].offer == other
+    assert after.run.width == 4 and after.run.attempts[-1].members[1].offer == replace(other, gang=run.id)
 
 
 def test_it_waits_for_a_while_and_then_shrinks_to_the_machines_that_are_left(run: Run, now: datetime) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from stoker.engine.decision import Sighting
@@ -56,6 +57,20 @@ def offers(
         if other := _being_placed(run, best, runs):
             return [], f"waiting for the nodes of {other.name}: only one multi-node run starts at a time"
     return [offer for offer in taken if offer], ""
+
+
+def in_one_network(run: Run, offers: Sequence[Offer]) -> list[Offer]:
+    """The nodes of a gang join the network of those that it has or takes over, or get one of their own."""
+    if run.job.most_nodes == 1:
+        return list(offers)
+    gang = gang_of(run, offers)
+    return [one if one.gang else replace(one, gang=gang) for one in offers]
+
+
+def gang_of(run: Run, offers: Sequence[Offer] = ()) -> str:
+    """What the machines of a run with several nodes are requested with; empty: it has one node."""
+    had = [member.offer for member in run.attempt.members if member.offer] if run.attempt else []
+    return next((one.gang for one in (*offers, *had) if one.gang), run.id) if run.job.most_nodes > 1 else ""
 
 
 def wide(run: Run, market: Market, nodes: int) -> Market:

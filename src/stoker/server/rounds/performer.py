@@ -15,6 +15,7 @@ from stoker.engine.decision import Action, Land, StartNode, StartSpare, StopNode
 from stoker.engine.lease import ahead, last_key
 from stoker.engine.looking import Requests
 from stoker.engine.money.fuse import is_news
+from stoker.engine.offers.gathering import gang_of
 from stoker.errors import (
     Corrupt,
     Malformed,
@@ -120,8 +121,10 @@ class Performer:
                 self._background(f"land {run.id}", self._delivery.bring(run))
 
     async def speak_to(self, run: Run) -> None:
-        """What the agents of its nodes have to hear through the store: wishes, their leases and their accesses."""
-        for member in _attempt(run).members:
+        """What the agents of its nodes have to hear through the store: wishes, their leases and their accesses. Of a
+        run that has ended, only those that wait for the next one, or are kept."""
+        over = run.state.ended and not run.kept_until
+        for member in (one for one in _attempt(run).members if not over or one.key in run.waiting_nodes):
             if self._has_news(run, member):
                 await self._with_store(run, member, "tell", self._tell)
             lease_s = self._leases.lasting_s(run, member, self._fuses.get(member.key))
@@ -218,7 +221,7 @@ class Performer:
                 fuse=fuse,
                 lease_s=lease_s or None,
                 labels={"run": run.name, "owner": run.person},
-                gang=run.id if run.job.most_nodes > 1 else "",
+                gang=gang_of(run),
                 pool=run.pool,
             )
             if attempt.offer and attempt.offer.again:
