@@ -40,6 +40,16 @@ def test_as_many_processes_are_certified_as_ranks_are_asked_for(shell: Shell) ->
     assert found["files"] == [f"weights-{rank}-of-3.json" for rank in range(3)]
 
 
+@pytest.mark.heavy
+@pytest.mark.timeout(400)
+def test_ranks_and_nodes_of_a_gang_are_killed_and_its_results_are_exact(shell: Shell) -> None:
+    found = certified(shell, "right_on_ranks.py", "--ranks", "4", "--nodes", "2", code=0, evictions=4)
+    assert found["verdict"] == "exact", found
+    assert found["files"] == [f"weights-{rank}-of-4.json" for rank in range(4)]
+    killed = {one["killed"].partition(" ")[0] for one in found["evictions"]}
+    assert killed == {"", "rank", "node"}, found["evictions"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_four_ranks_of_distributed_data_parallel_are_exact(shell: Shell) -> None:

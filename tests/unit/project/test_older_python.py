@@ -15,8 +15,10 @@ from stoker.agent import older
 from stoker.agent.pack import pack
 
 # Imported by nodes; what else is packed is for scripts that use the client.
-RUNS_ON_NODES = ("stoker/agent/", "stoker/checkpoint/", "stoker/errors.py", "stoker/files/", "stoker/model/")
-RUNS_ON_NODES += ("stoker/notebooks/", "stoker/providers/", "stoker/stores/", "stoker/__init__.py")
+RUNS_ON_NODES = (
+    *("stoker/agent/", "stoker/checkpoint/", "stoker/errors.py", "stoker/files/", "stoker/model/"),
+    *("stoker/notebooks/", "stoker/providers/", "stoker/stores/", "stoker/__init__.py"),
+)
 OTHERS = "stoker/stores/trees/landing.py"  # of client and server
 COMPLETED = {"datetime.UTC", "enum.StrEnum", "tomllib"}
 # Of modules that the agent may use; a star is any method of that name.

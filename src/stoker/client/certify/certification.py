@@ -6,7 +6,7 @@ import random
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from stoker.client.certify.evidence import (
     Moment,
     Series,
     Trace,
+    Victim,
     changed,
     comparable,
     reported_series,
@@ -31,6 +32,7 @@ from stoker.client.certify.evidence import (
     told_steps,
 )
 from stoker.client.certify.files import FileChange
+from stoker.client.certify.killing import CertifiedWorld, kill, with_victims
 from stoker.client.certify.verdict import all_resumes, control_differs, differs, is_comparable, telling_evictions
 from stoker.client.script.script import look
 from stoker.client.script.suggestions import resume_arguments
@@ -39,6 +41,7 @@ from stoker.model import wire
 from stoker.model.job.commandline import commands
 from stoker.model.job.job import Job
 from stoker.model.job.sections import BESIDE
+from stoker.model.run.report import Outcome
 from stoker.model.run.run import Attempt, AttemptState, Event, RunState
 from stoker.model.snapshot import CheckpointSet, Snapshot
 
@@ -71,6 +74,7 @@ class Certification:
         self.client = Client(apart, self.client.connection)
         self.job = _certified(self.job)
         self._points = 0  # reported by the undisturbed run
+        self._killed: dict[tuple[str, int], str] = {}  # by run and attempt: the rank or node
 
     def carry_out(self, evictions: int, seed: int) -> Evidence:
         """Raises what `submit` raises. No active run is left in any case."""
@@ -125,12 +129,12 @@ class Certification:
         """Until all evictions have happened and one of them had a checkpoint to resume from, or the fault is
         obvious."""
         plain, first_s = evidence.undisturbed, self._first_s(evidence.undisturbed)
-        waiting = moments.plan(chance, plain.ran_s, first_s, evictions)
+        waiting = self._plan(chance, plain.ran_s, first_s, evictions)
         for _ in range(len(waiting) + _MORE_RUNS):
             left = evictions - telling_evictions(evidence)
             if left <= 0 and (evidence.restored or not evidence.saved):
                 break
-            planned, *waiting = waiting or moments.plan(chance, plain.ran_s, first_s, max(left, 1))
+            planned, *waiting = waiting or self._plan(chance, plain.ran_s, first_s, max(left, 1))
             planned = moments.sooner(planned, sum(one.too_late - (not one.restored) for one in all_resumes(evidence)))
             self.tell(f"running it with {len(planned)} eviction{'s' * (len(planned) != 1)}")
             trace = self._run(planned, moments.patience_s(plain.ran_s, len(planned)))
@@ -141,9 +145,14 @@ class Certification:
                 break
         return evidence
 
-    def _run(self, planned: Iterable[Moment], patience_s: float | None = None) -> Trace:
-        """Runs it with these evictions to the end. None: without a time limit."""
-        run = self.client.submit(self.job, self.folder)
+    def _plan(self, chance: random.Random, ran_s: float, first_s: float, evictions: int) -> list[tuple[Moment, ...]]:
+        return with_victims(moments.plan(chance, ran_s, first_s, evictions), CertifiedWorld.of(self.job), chance)
+
+    def _run(self, planned: Collection[Moment], patience_s: float | None = None) -> Trace:
+        """Runs it with these evictions to the end. None: without a time limit. A rank that is killed is a failure of
+        the script, so the run has a retry for each."""
+        kills = sum(one.victim is not None and one.victim.rank is not None for one in planned)
+        run = self.client.submit(replace(self.job, retries=kills), self.folder)
         self.runs.append(run)
         give_up = None if patience_s is None else time.monotonic() + patience_s
         for number, moment in enumerate(planned, 1):
@@ -170,9 +179,21 @@ class Certification:
             return
         notice = f"with {moment.notice_s:g} s notice" if moment.notice_s else "without notice"
         with suppress(Conflict):  # it has just ended
-            run.evict(moment.notice_s)
-            self.tell(f"  eviction {notice}")
+            if moment.victim:
+                self._kill(run, number, moment.victim, give_up)
+            else:
+                run.evict(moment.notice_s)
+                self.tell(f"  eviction {notice}")
         _wait(run, give_up, lambda: _over(run, number))
+
+    def _kill(self, run: RunHandle, number: int, victim: Victim, give_up: float | None) -> None:
+        """One rank or node of the attempt with this number."""
+        visit = kill(run, victim)
+        self._killed[run.name, number] = str(victim)
+        self.tell(f"  {victim} killed")
+        _wait(run, give_up, lambda: _over(run, number))
+        with suppress(StokerError):
+            visit.end()
 
     def _wait_for_points(self, run: RunHandle, number: int, wanted: float, give_up: float | None) -> None:
         """Until the attempt has reported so many points: its speed depends on the computer's load."""
@@ -203,11 +224,14 @@ class Certification:
             replace(_attempt(one, reported.get(one.number, {}), events), told_step=told.get(one.number))
             for one in facts.attempts
         )
+        attempts = tuple(self._with_kill(run.name, number, one) for number, one in enumerate(attempts, 1))
+        failed = {one.number for one in facts.attempts if one.outcome is Outcome.FAILED}
+        own_fault = any((run.name, number) not in self._killed for number in failed)
         return Trace(
             run=run.name,
             attempts=attempts,
             files=self._outputs(run.name),
-            succeeded=facts.state is RunState.SUCCEEDED,
+            succeeded=facts.state is RunState.SUCCEEDED and not own_fault,
             timed_out=timed_out,
             took_s=((facts.ended_at or datetime.now(UTC)) - facts.submitted_at).total_seconds(),
             reason=facts.reason,
@@ -216,6 +240,11 @@ class Certification:
             kept=self._kept(run),
             hook_words=self._hook_words(run) if self.job.exact else (),
         )
+
+    def _with_kill(self, run: str, number: int, attempt: AttemptTrace) -> AttemptTrace:
+        """Of a rank or node that was killed, whatever its end is called."""
+        killed = self._killed.get((run, number), "")
+        return replace(attempt, evicted=True, killed=killed) if killed else attempt
 
     def _outputs(self, name: str) -> dict[str, str]:
         listed = self.client.connection.get(f"/v1/runs/{quote(name, safe='')}/files/{What.OUTPUTS}")

@@ -21,6 +21,17 @@ EDGE = 0.05  # share of the training without evictions at both ends
 
 
 @dataclass(frozen=True, slots=True)
+class Victim:
+    """One rank of a distributed run, or one node with all of its ranks, which is killed without a word."""
+
+    node: int
+    rank: int | None = None  # of all ranks; None: the node
+
+    def __str__(self) -> str:
+        return f"node {self.node}" if self.rank is None else f"rank {self.rank}"
+
+
+@dataclass(frozen=True, slots=True)
 class Moment:
     """One eviction. Its notice, or the eviction itself without notice, comes when the attempt has done its `share` of
     the training; if that cannot be observed, or is None, `after_s` seconds after its script has started."""
@@ -28,6 +39,7 @@ class Moment:
     after_s: float
     notice_s: float
     share: float | None = None
+    victim: Victim | None = None  # None: all nodes
 
 
 def plan(chance: random.Random, ran_s: float, first_s: float, evictions: int) -> list[tuple[Moment, ...]]:
@@ -136,6 +148,7 @@ class AttemptTrace:
     told_step: float | None = None  # the first step that it reported itself, in a metric that is not compared
     evicted: bool = False
     notice_s: float = 0.0  # of its eviction
+    killed: str = ""  # the rank or node whose death was its end; empty: it was evicted as a whole
 
 
 @dataclass(frozen=True, slots=True)

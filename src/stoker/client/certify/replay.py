@@ -69,6 +69,7 @@ class Resume:
     started_over: bool
     repeated: int  # steps repeated because of it
     by_script: int  # of those, the ones between the checkpoint and where the script resumed
+    killed: str = ""  # the rank or the node; empty: all nodes
     too_late: bool = False  # every step was done by then, and none was repeated: it proves nothing
 
 
@@ -140,6 +141,7 @@ def resumes(undisturbed: Trace, other: Trace) -> list[Resume]:
                 started_over=after.start == 0 and reached > 0,
                 repeated=after.repeated,
                 by_script=by_script if later.restored else 0,
+                killed=attempt.killed,
                 too_late=after.start is None and 0 < len(reference) == reached,
             )
         )

@@ -17,6 +17,7 @@ from stoker.client.certify.certification import Certification
 from stoker.client.certify.evidence import Evidence, Trace
 from stoker.client.certify.replay import Resume, fleeting, lasting, whole
 from stoker.client.certify.verdict import Grade, Verdict, all_resumes, compared_files, judge, steps
+from stoker.errors import BadInput
 
 _STYLES = {Grade.EXACT: "good", Grade.CLOSE: "warn", Grade.INEXACT: "warn", Grade.LOSSY: "warn", Grade.BROKEN: "error"}
 
@@ -27,24 +28,33 @@ _STYLES = {Grade.EXACT: "good", Grade.CLOSE: "warn", Grade.INEXACT: "warn", Grad
         ("stoker certify", "certify the job in stoker.yaml, with five evictions"),
         ("stoker certify --evictions 20 --seed 7", "more evictions, at the same times on every run"),
         ("stoker certify --ranks 4", "certify distributed training with four processes"),
+        ("stoker certify --ranks 4 --nodes 2", "the same on two nodes; ranks and nodes are killed"),
     ],
 )
 @click.argument("file", default="stoker.yaml", type=click.Path())
 @click.option(
     "--evictions", default=5, type=click.IntRange(1, 100), metavar="N", help="Number of evictions [default: 5]."
 )
+@click.option("--ranks", default=None, type=click.IntRange(1, 64), metavar="N", help="Run it with N processes in all.")
 @click.option(
-    "--ranks", default=None, type=click.IntRange(1, 64), metavar="N", help="Run it with N processes on one node."
+    "--nodes", default=None, type=click.IntRange(1, 64), metavar="N", help="Run it on N nodes of this computer."
 )
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a field of the job; repeatable.")
 @click.option("--seed", default=None, type=int, metavar="N", help="Seed of the eviction times, to repeat them.")
 @json_option()
 def command(
-    file: str, evictions: int, ranks: int | None, sets: tuple[str, ...], seed: int | None, as_json: bool
+    file: str,
+    evictions: int,
+    ranks: int | None,
+    nodes: int | None,
+    sets: tuple[str, ...],
+    seed: int | None,
+    as_json: bool,
 ) -> int:
     """Prove that a script survives evictions exactly.
 
     Runs the job on this computer, once undisturbed and then with evictions at random times, with and without notice.
+    With several ranks or nodes, evictions without notice kill one rank or one node at a random step.
     Compares output files, metrics and steps, and prints one of:
 
     \b
@@ -58,7 +68,7 @@ def command(
     with the reason and the lines to add. The exit code is 0 for exact and 1 for anything else. Outputs of these runs
     are not downloaded to your folder; the runs are deleted if the result is exact, and kept for inspection otherwise.
     """
-    source = jobsource.read(file, (*sets, *_with(ranks)), "")
+    source = jobsource.read(file, (*sets, *_with(ranks, nodes)), "")
     seed = random.SystemRandom().randrange(10_000) if seed is None else seed
     certification = Certification(Client.connect(), source.job, source.folder, (lambda _: None) if as_json else say)
     try:
@@ -79,8 +89,14 @@ def command(
     return 0 if verdict.grade is Grade.EXACT else 1
 
 
-def _with(ranks: int | None) -> list[str]:
-    return [] if ranks is None else ["nodes=1", f"processes={ranks}"]
+def _with(ranks: int | None, nodes: int | None) -> list[str]:
+    """All nodes have the same number of ranks."""
+    if ranks is None:
+        return [] if nodes is None else [f"nodes={nodes}"]
+    nodes = nodes or 1
+    if ranks % nodes:
+        raise BadInput(f"{ranks} ranks cannot be divided evenly among {nodes} nodes", hint=f"--ranks {nodes * 2}")
+    return [f"nodes={nodes}", f"processes={ranks // nodes}"]
 
 
 def report(evidence: Evidence, verdict: Verdict, kept: list[str], width: int) -> list[str]:
@@ -158,7 +174,7 @@ def _evictions(resumes: list[Resume], width: int) -> list[str]:
     )
     rows = [
         [
-            f"{one.run} #{one.attempt}",
+            f"{one.run} #{one.attempt}" + (f" ({one.killed})" if one.killed else ""),
             f"{one.notice_s:g} s" if one.notice_s else "none",
             _step(one.reached),
             ("none yet" if not one.restored else f"of step {one.kept:g}" if one.kept is not None else "restored"),
