@@ -172,7 +172,7 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
 
 
 class _Newest:
-    """The data of the `fit` that begins: made just before, and told to nobody."""
+    """The data of the `fit` that begins: Keras creates it just before, and passes it to no callback."""
 
     def __init__(self) -> None:
         self._made: Callable[[], Any] = lambda: None
@@ -219,7 +219,7 @@ class _Variables:
 
 
 def _values(variable: Any) -> Any:
-    """Of torch the very tensor; of the others an array that nobody else has, which training could not take back."""
+    """For torch the tensor itself; for others a copy as an array, which training cannot change back."""
     if _BACKEND == "torch":
         return variable.value.detach()
     return import_module("numpy").array(_keras.ops.convert_to_numpy(variable.value))

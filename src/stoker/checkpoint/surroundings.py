@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 
 class Surroundings(NamedTuple):
-    """`notice` and `finished` are None outside of Stoker; `evictions_per_hour` is None where nobody has counted."""
+    """`notice` and `finished` are None outside of Stoker; `evictions_per_hour` is None if unknown."""
 
     folder: str
     notice: str | None = None
@@ -23,7 +23,7 @@ class Surroundings(NamedTuple):
     rank: int = 0
     world: int = 1
     local_rank: int = 0
-    local_world: int = 0  # 0 where nobody has said
+    local_world: int = 0  # 0 if unknown
     full_world: int | None = None  # how many ranks there are if all nodes are available; None: always as many as now
 
 
@@ -136,7 +136,7 @@ class Posted(NamedTuple):
     last: bool = False
 
 
-_UNREADABLE = Posted(-1.0)  # a notice that cannot be read is one all the same
+_UNREADABLE = Posted(-1.0)  # an unreadable notice still counts as a notice
 
 
 class NoticeFile:

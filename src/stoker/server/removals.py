@@ -332,7 +332,7 @@ class Housekeeping:
 
     @property
     def rule(self) -> PruneRule | None:
-        """The rule of this server; None: only runs that somebody removes are removed."""
+        """The rule of this server; None: runs are removed only on request."""
         try:
             return wire.from_plain(PruneRule, json.loads(self._file.read_bytes()))
         except FileNotFoundError:

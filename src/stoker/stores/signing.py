@@ -39,7 +39,7 @@ def opened(key: str, data: bytes, about: str) -> bytes:
     """What was signed. Raises Corrupt where it was signed with another key or about something else, or is damaged."""
     tag, _, rest = data.removeprefix(_SIGNED).partition(b"\n")
     if not data.startswith(_SIGNED) or not hmac.compare_digest(tag, _signature(key, rest, about)):
-        raise Corrupt(f"`{about}` is not signed by this server: somebody else wrote or changed it")
+        raise Corrupt(f"`{about}` has no valid signature of this server: it was written or changed by something else")
     return rest
 
 

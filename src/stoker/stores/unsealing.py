@@ -47,7 +47,7 @@ def unseal(key: str, data: bytes, about: str) -> str:
     if body is not data and len(hidden) >= TAG_BYTES:
         plain = opener()(sealing_key(key), nonce, hidden, associated(about))
     if plain is None:
-        raise Corrupt(f"what is sealed as `{about}` does not open: it is damaged, or meant for somebody else")
+        raise Corrupt(f"`{about}` cannot be decrypted: it is damaged, or was encrypted for another node")
     return plain.decode()
 
 

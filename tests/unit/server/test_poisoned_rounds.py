@@ -282,7 +282,7 @@ def test_what_cannot_be_shown_of_one_run_does_not_break_the_list(
         name = await world.submit(make_run)
         run = await world.ledger.find(name)
         monkeypatch.setattr(world.reconciler, "_beside", lambda _run: 1 / 0)
-        assert "cannot be told (ZeroDivisionError" in (await world.reconciler.live(run)).reason
+        assert "unknown (ZeroDivisionError" in (await world.reconciler.live(run)).reason
 
     asyncio.run(story())
 

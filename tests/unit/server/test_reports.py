@@ -288,7 +288,7 @@ def test_a_store_that_has_lost_everything_is_away_and_no_node_is_blamed(run: Run
         store.delete(layout.orders(run.id, 1))
         store.delete(layout.report(run.id, 1))
         await seen.look([run], ())
-        assert "not there any more" in seen.of("key-1").trouble
+        assert "contents are missing" in seen.of("key-1").trouble
         assert seen.of("key-1").silent_s == 0.0
         store.put(layout.orders(run.id, 1), b"{}")
         await seen.look([run], ())

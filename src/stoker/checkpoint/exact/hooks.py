@@ -44,7 +44,7 @@ def install() -> None:
 
 
 def _checked(name: str, session: Session, change: Callable[[], None]) -> None:
-    """Nothing of a version that nobody has tried is touched."""
+    """A version outside the tested range is not patched."""
     if trouble := is_known(name):
         session.words.say(trouble)
         return
@@ -142,7 +142,7 @@ def _around_load(
 
 
 def _is_called_by_library() -> bool:
-    """`pickle` and NumPy are used by everybody; only what the script saves itself is meant."""
+    """Many libraries use `pickle` and NumPy; only what the script itself saves counts."""
     file = sys._getframe(2).f_code.co_filename
     return "site-packages" in file or file.startswith((sys.base_prefix + "/lib", "<frozen"))
 

@@ -161,9 +161,9 @@ def mapped(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
 
 
-# Fresh memory to read a checkpoint into: in huge pages where the machine has them at hand.
+# Fresh memory to read a checkpoint into: in huge pages where the machine has free ones.
 
-_SLOW_NS = 1_500_000  # of the processor's time: a huge page that is at hand takes 0.2 ms, another one 5 ms
+_SLOW_NS = 1_500_000  # of the processor's time: a free huge page takes 0.2 ms, another one 5 ms
 
 
 class PageMemory:
@@ -194,7 +194,7 @@ class PageMemory:
             room.madvise(mmap.MADV_NOHUGEPAGE)
 
 
-# Weights from a file that somebody gives us: read without executing anything in it.
+# Weights from an untrusted file: read without executing anything in it.
 
 
 def load_weights(path: str | Path, part: str = "model") -> Any:

@@ -1,4 +1,4 @@
-"""Finds the newest checkpoint that all ranks can resume from, and lets ranks agree on a step."""
+"""Finds the newest checkpoint that all ranks can resume from, and how ranks agree on a step."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class StateSaver:
 
         try:
             snapshot.copying = self._copying = Copying(list(watched.values()), work, self._writer.begin)
-        except RuntimeError:  # a tensor made in inference mode, whose changes nobody counts
+        except RuntimeError:  # a tensor made in inference mode has no version counter
             self._overlap = False
             return False
         self._copier.hand(self._copying.run)
@@ -222,7 +222,7 @@ class Toll:
             os.pwrite(self._fd, b"%020.6f" % self.total_s, 0)
 
 
-SUPPOSED_EVICTIONS_PER_HOUR = 0.1  # where nobody has counted: one in ten hours
+SUPPOSED_EVICTIONS_PER_HOUR = 0.1  # if unknown: one in ten hours
 _SHORTEST_S = 1.0
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")

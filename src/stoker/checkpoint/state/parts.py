@@ -135,7 +135,7 @@ class Position:
 
     def __init__(self, seats: Seats = ALONE) -> None:
         self._seats = seats
-        self._split: State | None = None  # how the last pass of this epoch splits its samples; None: nobody knows
+        self._split: State | None = None  # how the last pass of this epoch splits its samples; None: unknown
         self._taken_over = False  # another number of ranks began this pass
         self.completes_step = True  # the last batch was the last one of its step
         self.epoch = 0

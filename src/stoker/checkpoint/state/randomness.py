@@ -11,7 +11,7 @@ from typing import Any
 
 from stoker.checkpoint.state.leaves import describe, view
 
-Raw = Mapping[str, Any]  # as the libraries give them, which is quickest; nobody else has them
+Raw = Mapping[str, Any]  # as the libraries return them, which is fastest; they are not shared
 
 
 def capture() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What rounds keep at hand: clusters, limits, durations for the queue, and the commands requested on nodes."""
+"""What rounds keep in memory: clusters, limits, durations for the queue, and the commands requested on nodes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _problems(job: Job, cluster: Cluster) -> list[Problem]:
 
 
 class LimitBook:
-    """Costs nothing as long as there are no limits: only then are the runs that are over looked through, once."""
+    """Ended runs are read once, and only if there is a limit."""
 
     def __init__(self, database: Database, wake: Callable[[], None] = lambda: None) -> None:
         self._database = database
@@ -147,7 +147,7 @@ class LimitBook:
         return found
 
     def closed(self, run: Run) -> None:
-        """A run is over, with all its nodes gone: it will be in no round any more."""
+        """The run has ended and all its nodes are gone: later rounds do not include it."""
         if self._given:
             self._past[run.id] = _spells(run)
 
@@ -162,7 +162,7 @@ def _spells(run: Run) -> tuple[tuple[str, Spell], ...]:
     return tuple(paid(run))
 
 
-_LOOKS_BACK = 500  # runs; earlier ones count next to nothing
+_LOOKS_BACK = 500  # runs; earlier ones hardly count
 _NEWEST = 5  # runs of an experiment, as in a forecast: older ones had another script
 
 

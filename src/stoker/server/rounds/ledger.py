@@ -64,7 +64,7 @@ class Ledger:
         return runs
 
     async def _record(self, runs: list[Run]) -> None:
-        """Each by itself. The runs are saved: a copy that fails changes nothing about that."""
+        """One by one. The runs are already saved, so a copy that fails loses nothing."""
         for run in runs:
             try:
                 await self._recorder.keep([run])

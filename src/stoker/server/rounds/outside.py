@@ -57,10 +57,10 @@ async def call_briefly(patience_s: float, function: Callable[P, T], *args: P.arg
 
 def _tell_failure(future: asyncio.Future[T]) -> None:
     if error := future.exception():
-        log.error("what went on by itself failed: %s", error)
+        log.error("a background task failed: %s", error)
 
 
-# The server's clock: the time of day when it started, going on steadily whatever is done to the computer's clock.
+# The server's clock: the time of day at its start plus steady seconds. Changes of the computer's clock do not matter.
 
 # Time passes while a laptop is shut: machines elsewhere still cost money.
 _AWAKE_OR_NOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -1,4 +1,4 @@
-"""Carries out what the engine asked for. Everything here may be repeated, and may fail without the server failing."""
+"""Carries out the engine's actions. Each may be repeated, and may fail without the server failing."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ log = logging.getLogger(__name__)
 Order = Callable[[], None]
 StoreWork = Callable[[Run, Member], Coroutine[Any, Any, None]]
 
-_PAUSE_S = 2.0  # before a store that could not be used, or a provider that would not release, is asked again
+_PAUSE_S = 2.0  # before a store that failed, or a provider that did not release a node, is tried again
 _LONGEST_PAUSE_S = 60.0
-_SURPRISED_S = 60.0  # of errors that nobody expected, before a node counts as one that cannot be started
+_SURPRISED_S = 60.0  # of unexpected errors, before the node counts as one that cannot be started
 
 
 class Performer:
@@ -79,10 +79,10 @@ class Performer:
         self.copying: dict[str, str] = {}  # node key to the name of the run whose checkpoint is copied for it
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self.told: dict[str, float] = {}  # node key to when its agent was first told to stop
-        self._wishes: dict[str, Wishes | None] = {}  # node key to what its agent was told last; None: it must be told
+        self._wishes: dict[str, Wishes | None] = {}  # node key to the wishes last written; None: write them again
         self.trouble: dict[str, StokerError] = {}  # node key to why it could not be started
-        self.unasked: dict[str, StokerError] = {}  # node key to why it was not even asked for: its store fails
-        self._fuses: dict[str, Fuse] = {}  # node key to what its agent was told that it may spend
+        self.unasked: dict[str, StokerError] = {}  # node key to why it was not requested: its store fails
+        self._fuses: dict[str, Fuse] = {}  # node key to the fuse that its agent was given
         self.stuck: dict[str, StokerError] = {}  # node key to why it could not be released
         self._tries: dict[str, int] = {}  # node key to how often that failed
         self._surprises: dict[
@@ -97,7 +97,7 @@ class Performer:
 
     @property
     def requests(self) -> Requests:
-        """What came of everything that was asked for, as of now."""
+        """The results of all requests so far."""
         steady = self._clock.steady()
         wished_s = {key: steady - told for key, told in self.told.items()}
         return Requests(self.trouble, self.unasked, tuple(self.copying), wished_s, self._leases.renewed_at)
@@ -108,7 +108,7 @@ class Performer:
             case StartNode(run, fuse):
                 await self._each(run, "start", partial(self._start, fuse), _attempt(run).members)
             case StartSpare(run, fuse):
-                # They get their orders when their time has come.
+                # They get their orders later, when they are due.
                 later = [replace(one, asked_at=self._clock.now()) for one in ahead(run)]
                 await self._each(run, "start spare", lambda run, one: self._ask_for(run, one, fuse, None), later)
             case TellAgent(run, fuse):
@@ -121,8 +121,8 @@ class Performer:
                 self._background(f"land {run.id}", self._delivery.bring(run))
 
     async def speak_to(self, run: Run) -> None:
-        """What the agents of its nodes have to hear through the store: wishes, their leases and their accesses. Of a
-        run that has ended, only those that wait for the next one, or are kept."""
+        """Writes to the store what the agents of its nodes must know: wishes, leases and accesses. Of a run that has
+        ended, only for nodes that wait for the next one, or are kept."""
         over = run.state.ended and not run.kept_until
         for member in (one for one in _attempt(run).members if not over or one.key in run.waiting_nodes):
             if self._has_news(run, member):
@@ -134,12 +134,11 @@ class Performer:
                 self._background(f"renew {member.key}", call_far(self._accesses.renew, run, member, lease_s))
 
     async def _each(self, run: Run, verb: str, work: StoreWork, members: Sequence[Member]) -> None:
-        """All nodes of a gang are asked for at once."""
+        """Requests all nodes of a gang at once."""
         await asyncio.gather(*(self._with_store(run, member, verb, work) for member in members))
 
     async def _with_store(self, run: Run, attempt: Member, verb: str, work: StoreWork) -> None:
-        """Nobody waits for a store that is far, and one that cannot be used now costs no attempt: what was asked for
-        is asked for again."""
+        """Does not wait for a remote store. A store that fails now costs no attempt: the work is repeated."""
         try:
             near = pacing(await self._stores.reach(run.store)) is NEAR and (
                 run.start is None or run.id in self._brought
@@ -166,7 +165,7 @@ class Performer:
     def _note_store_trouble(self, run: Run, attempt: Member, error: StokerError) -> None:
         log.warning("%s waits for its store: %s", attempt.key, error.message)
         self._store_trouble[attempt.key] = error.message
-        if run.wish is Wish.CANCEL:  # patience with it begins now, although it cannot be told
+        if run.wish is Wish.CANCEL:  # its grace period starts now, although it cannot be told
             self.told.setdefault(attempt.key, self._clock.steady())
 
     async def _start(self, fuse: Fuse | None, run: Run, attempt: Member) -> None:
@@ -185,7 +184,7 @@ class Performer:
             raise
         except (ProviderUnavailable, Unanswered) as error:
             log.warning("starting %s: %s", attempt.key, error.message)
-            await asyncio.sleep(_PAUSE_S)  # it is asked for again as long as the node is not seen
+            await asyncio.sleep(_PAUSE_S)  # it is requested again until the node is seen
         except StokerError as error:
             log.warning("starting %s: %s", attempt.key, error.message)
             self.trouble[attempt.key] = error
@@ -198,9 +197,8 @@ class Performer:
                 self.trouble[attempt.key] = unexpected(error)
 
     async def _request(self, run: Run, attempt: Member, fuse: Fuse | None, order: Order | None) -> NodeRequest:
-        """What the provider is asked for, once everything that the node needs lies in the store. Where the store fails
-        nothing was asked for, and nothing is lost: somebody repairs it, and it is tried again. A node without orders
-        has a short lease."""
+        """The request to the provider, once everything that the node needs is in the store. If the store fails, no
+        node is requested, and the next round tries again. A node without orders has a short lease."""
         works_s = self._leases.lasting_s(run, attempt, fuse)
         lease_s = works_s if order else self._leases.idle_s(run)
         try:
@@ -232,9 +230,9 @@ class Performer:
         return request
 
     def _hand_over(self, run: Run, member: Member, request: NodeRequest) -> None:
-        """A machine that an earlier run had looks where its last node was told its orders: another run of its cluster,
-        or an earlier attempt of this one. Where it was first told them it looks only after a restart, and that run may
-        have been removed."""
+        """A machine that had an earlier node reads its orders in the place of its last one: of another run of its
+        cluster, or of an earlier attempt of this run. In the place of its first one it looks only after a restart, and
+        that run may have been removed."""
         machine, last = member.offer.again if member.offer else "", last_key(run, member)
         try:
             self._accesses.hand_over(run, last, request)
@@ -247,7 +245,7 @@ class Performer:
                 self._accesses.hand_over(run, machine, request)
 
     async def _bring_start(self, run: Run, attempt: Member) -> None:
-        """Before a machine is asked for: copying costs time, and nothing else."""
+        """Before a machine is requested: copying takes time, but then costs no money."""
         if run.start is None or run.id in self._brought:
             return
         self.copying[attempt.key] = run.start.name
@@ -278,19 +276,19 @@ class Performer:
         )
 
     async def _renew_lease(self, run: Run, attempt: Member, lease_s: float) -> None:
-        """The node hears of it through its store; nobody waits for the cloud that only writes it down, too."""
+        """The node reads it from its store; nothing waits for the cloud, which only records it as well."""
         await call(self._leases.renew, run, attempt, lease_s)
         self._background(f"mark {attempt.key}", call_far(self._leases.mark, run, attempt, lease_s))
 
     async def _cut_lease(self, key: str) -> None:
-        """A node that cannot be released now hears through its store that it may not stay for long."""
+        """Tells a node that cannot be released now, through its store, to leave soon."""
         run = next((one for one in self._ledger.open if key.startswith(f"{one.id}-")), None)
         attempt = next((one for one in run.members if one.key == key), None) if run else None
         if run and attempt and attempt.state.over and self._leases.is_due(attempt, self._leases.idle_s(run)):
             await call(self._leases.renew, run, attempt, self._leases.idle_s(run))
 
     def _has_news(self, run: Run, attempt: Member) -> bool:
-        """Nothing is written as long as there is nothing new to say."""
+        """Writes nothing if nothing has changed."""
         return self._wished(run, attempt) != self._wishes.get(attempt.key) or (
             run.wish is Wish.CANCEL and attempt.key not in self.told
         )
@@ -307,7 +305,7 @@ class Performer:
             self.told.setdefault(attempt.key, self._clock.steady())
 
     def _note_fuse(self, key: str, fuse: Fuse | None) -> None:
-        """A node reckons on by itself: it hears of its fuse again only where that has moved, or was taken off."""
+        """A node counts by itself: its fuse is written again only if it has changed or was removed."""
         said = self._fuses.get(key)
         if fuse and is_news(said, fuse):
             self._fuses[key] = fuse
@@ -321,7 +319,7 @@ class Performer:
         self._stores.of(run).put(key, self._accesses.signed(run, attempt, key, wire.dump(told)))
 
     def _said(self, run: Run, attempt: Member, key: str) -> Wishes | None:
-        """What an earlier server may have told the agent. Its node can write there, too."""
+        """What an earlier server may have written for the agent. Its node can write there, too."""
         try:
             data = untrusted.fetch_bytes(self._stores.of(run), key, untrusted.SMALL_BYTES)
             return untrusted.load(Wishes, self._accesses.opened(run, attempt, key, data), self._clock.now())
@@ -340,7 +338,7 @@ class Performer:
             self._tries[key] = self._tries.get(key, 0) + 1
             with suppress(StokerError):
                 await self._cut_lease(key)
-            # It is asked for again as long as the node is seen.
+            # It is requested again as long as the node is seen.
             await asyncio.sleep(min(_PAUSE_S * 2 ** (self._tries[key] - 1), _LONGEST_PAUSE_S))
             return
         self.stuck.pop(key, None)

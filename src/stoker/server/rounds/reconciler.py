@@ -1,4 +1,4 @@
-"""Keeps it true: look, let the engine decide, save, then act; again and again."""
+"""The main loop: look, let the engine decide, save, then act."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Reconciler:
         pools: ClusterBook,
         book: QueueBook | None = None,
     ) -> None:
-        """`book` is what the queue knows of runs that are over; None: it decides without."""
+        """`book` is what the queue knows about ended runs; None: it decides without it."""
         self._ledger = ledger
         self._stores = stores
         self._providers = providers
@@ -80,12 +80,12 @@ class Reconciler:
 
     @property
     def stuck(self) -> Mapping[str, StokerError]:
-        """Node key to why it could not be released: tried again and again."""
+        """Node key to why it could not be released yet. Stoker keeps trying."""
         return self._performer.stuck
 
     @property
     def troubled(self) -> Mapping[str, str]:
-        """Run id to why nobody knows how the run is: what its node says cannot be used, or nothing can be decided."""
+        """Run id to why its state is unknown: the reports of its node are unusable, or the engine failed on it."""
         return {run.id: why for run in self._ledger.open if (why := self._trouble_of(run))}
 
     def _trouble_of(self, run: Run) -> str:
@@ -95,20 +95,20 @@ class Reconciler:
         return f"its node's report cannot be used: {why}" if why else ""
 
     async def live(self, run: Run) -> Run:
-        """The run with what is true only now: what its agent last reported, or what it waits for. One that fails is
-        shown as it was saved: it is one of many in a list."""
+        """The run with its current progress: what its agent last reported, or what it waits for. If that fails, the run
+        as it was saved, so that a list still shows all the others."""
         try:
             shown, trouble = showing.shown(run, await self._beside(run)), self._trouble_of(run)
         except Exception as error:
-            log.warning("how %s is cannot be told: %s", run.name, error, exc_info=error)
-            shown, trouble = run, f"how it is now cannot be told ({type(error).__name__}: {error})"
+            log.warning("the current state of %s is unknown: %s", run.name, error, exc_info=error)
+            shown, trouble = run, f"its current state is unknown ({type(error).__name__}: {error})"
         shown = replace(shown, alone=self._alone(run))
         if trouble and not run.state.ended:
             return replace(shown, reason=trouble, hint=f"stoker cancel {run.name}")
         return shown
 
     def _alone(self, run: Run) -> str:
-        """What becomes of it while this server is away."""
+        """What happens to the run while this server is down."""
         provider = self._providers.get(run.job.on)
         if provider is None:
             return ""
@@ -175,8 +175,8 @@ class Reconciler:
             self._woken.clear()
 
     async def round(self, *, woken: bool = True) -> float:
-        """One look, decide, save, act. Returns how long to wait for the next. One that nothing has woken only looks,
-        where an answer is on its way: that wakes the next, which then decides."""
+        """Looks, decides, saves and acts. Returns the seconds until the next round. If nothing has woken it and a
+        request is pending, it only looks: the answer wakes the next round, which decides."""
         sights = await self._lookout.look(self._busy())
         for name, some in sights.items():
             self._gone[name] = looking.gone_keys([run for run in self._ledger.open if run.job.on == name], some)
@@ -199,7 +199,7 @@ class Reconciler:
         }
 
     async def _decide(self, sights: Sights) -> list[Decision]:
-        """What is decided and saved. A run that fails here is left as it is, for a while; the others are not."""
+        """The decisions, saved. A run that fails here is left as it is for a while; the others proceed."""
         market, unknown = self._offers.market(self._ledger.open)
         runs = {run.id: self._reports.with_points(run) for run in self._ledger.open if run.id not in unknown}
         known = [run for run in runs.values() if run.job.on in sights and not untouched(run)]
@@ -217,7 +217,7 @@ class Reconciler:
         return await self._save(runs, decisions)
 
     def _queue_facts(self, now: datetime) -> QueueFacts:
-        """Only looked up where somebody waits."""
+        """Read only if a run waits."""
         waits = any(run.state is RunState.QUEUED for run in self._ledger.open)
         return self._book.current(now) if self._book and waits else NOTHING_KNOWN
 
@@ -251,7 +251,7 @@ class Reconciler:
         return found
 
     async def _save(self, runs: Mapping[str, Run], decisions: list[Decision]) -> list[Decision]:
-        """All in one transaction; where that fails, each by itself. What was not saved is not carried out."""
+        """All in one transaction, or, if that fails, one by one. Actions of a run that was not saved are dropped."""
         changed = [one for one in decisions if one.run != runs[one.run.id]]
         failed: dict[str, tuple[Run, Exception]] = {}
         try:
@@ -264,7 +264,7 @@ class Reconciler:
                 except Exception as error:
                     failed[one.run.id] = one.run, error
             if not saved:
-                raise first  # the database is in trouble, and no run of it
+                raise first  # the database is the cause, not one of the runs
         for run, why in failed.values():
             self._deciding.note(run, "it cannot be saved", why)
         for run in saved:
@@ -288,19 +288,19 @@ class Reconciler:
             self._deciding.note(run, "its node could not be spoken to", error, acting=True)
 
     def _busy(self) -> set[str]:
-        """Providers that have a node, or whose runs are about to have one or just had."""
+        """Providers that have a node, or whose runs will soon have one or just had one."""
         return self._occupied | {run.job.on for run in self._ledger.open if not untouched(run) and not run.at_rest}
 
     def _out_of_sight(self, sights: Sights) -> list[Run]:
-        """Runs whose provider cannot be asked, as without a login: their nodes hear from us through the store, and go
-        on. One that has said how it ended may go."""
+        """Runs whose provider cannot be reached, for example without a login. Their nodes are kept alive through the
+        store, unless they have reported their end."""
         blind = self._lookout.trouble.keys() - sights.keys()
         there = [(run, run.attempt.key) for run in self._ledger.open if run.job.on in blind and run.attempt]
         mine = [(run, self._reports.of(key).report) for run, key in there if key in nodes.claimed([run])]
         return [run for run, report in mine if looking.goes_on(run, report, self._clock.now())]
 
     def _slots(self) -> dict[str, int | None]:
-        """By provider: how many nodes it has room for. One that cannot say has none, for now."""
+        """By provider: how many more nodes it can start. If it cannot say, none for now."""
         found: dict[str, int | None] = {}
         for name, provider in self._providers.items():
             try:
@@ -317,7 +317,7 @@ class Reconciler:
         return looking.sighting(run, sights, self._gone.get(on, ()), heard, requests, features, limited=limited)
 
     def _unneeded(self, sights: Sights) -> Sequence[Action]:
-        """What was seen of a provider that was not asked in this round still holds."""
+        """For a provider that was not asked in this round, the last answer still holds."""
         needed, steady = nodes.needed(self._ledger.open, sights), self._clock.steady()
         for name, some in sights.items():
             before = self._unclaimed.get(name, {})
@@ -328,7 +328,7 @@ class Reconciler:
 
 
 def _unless_known(error: Exception) -> Exception | None:
-    """What is worth a traceback: an error that nobody expected is a bug."""
+    """Whether to log a traceback: an unexpected error is a bug."""
     return None if isinstance(error, StokerError) else error
 
 

@@ -1,4 +1,4 @@
-"""What agents last said: read at every look from a store nearby, and at its own pace from one that is far."""
+"""The last report of each agent: read in every round from a local store, and at a pace of its own from a remote one."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from stoker.stores import NEAR, Pacing, Store, pacing
 
 log = logging.getLogger(__name__)
 
-_SLOWER = 1.3  # each look at a far store that finds nothing new is followed by a longer pause
-_SLOW_S = 1.0  # a look that took longer has waited for the store: that time does not count as silence of the agent
-_HUNG_S = 5.0  # a look that took longer shows that the store hung
+_SLOWER = 1.3  # each read of a remote store that finds nothing new is followed by a longer pause
+_SLOW_S = 1.0  # a read that took longer waited for the store: that time does not count as silence of the agent
+_HUNG_S = 5.0  # a read that took longer means that the store hung
 _RECOVERY_S = 60.0  # for an agent whose own request hung with the store, until that times out and it can write again
 
 
@@ -37,46 +37,46 @@ class SeenReport:
 
     raw: bytes | None = None  # None: there was none
     report: Report | None = None
-    since: float = 0.0  # from when on silence counts: when it last changed, or a while after the store failed; 0: never
-    asked_at: float = 0.0  # when the last look that got an answer began
+    since: float = 0.0  # silence counts from here: the last change, or a while after the store failed; 0: never
+    asked_at: float = 0.0  # when the last answered read began
     before: Mapping[str, MetricSummary] | None = None  # of earlier attempts, by their points in the store
     said_at: datetime | None = None  # when the store was given the final report, by its own clock
-    deaf_until: float = 0.0  # the store has failed: agents get so long to write again
+    deaf_until: float = 0.0  # the store failed: agents have until then to write again
     due: float = 0.0
     pause_s: float = 0.0
-    trouble: str = ""  # why the store could not be asked
-    fit: bool = True  # what was said last could be read
-    refused: str = ""  # why something that was said is not used, until something is
+    trouble: str = ""  # why the store could not be read
+    fit: bool = True  # the last report is readable
+    refused: str = ""  # why a report was rejected, until one is accepted
     refused_since: float = 0.0  # since when
 
     def is_deaf(self, now: float) -> bool:
-        """Nothing can be concluded from what was not said: the store fails, has just failed, or was not asked yet."""
+        """Silence means nothing yet: the store fails, has just failed, or has not been read."""
         return bool(self.trouble) or not self.asked_at or now < self.deaf_until
 
     @property
     def silent_s(self) -> float:
-        """For how long the agent has sent no heartbeat: only looks that the store has answered show that."""
+        """Seconds without a heartbeat of the agent, counted only over reads that the store answered."""
         return max(self.asked_at - self.since, 0.0) if self.since else 0.0
 
     def heard_at(self, began: float) -> None:
-        """What the store gave out is known. A look that hung may be answered after a later one."""
+        """Keeps an answer of the store. A read that hung may be answered after a later one."""
         self.asked_at = max(began, self.asked_at)
 
     def waited(self, began: float, now: float) -> None:
-        """A look at the store took so long. Whatever kept it from answering kept the agent from writing, too."""
+        """Records how long a read took. If the store could not answer, the agent could not write either."""
         if now - began > _HUNG_S:
             self.excuse(now)
         elif self.since and now - began > _SLOW_S:
             self.since += now - began
 
     def excuse(self, now: float) -> None:
-        """The store failed, or hung, until now."""
+        """The store failed or hung until now."""
         self.deaf_until = now + _RECOVERY_S
         self.since = self.deaf_until if self.since else 0.0
 
     @property
     def unusable(self) -> str:
-        """Why what was said last is not used; empty: it is, or may be."""
+        """Why the last report is not used; empty if it is, or may be."""
         return self.refused if not self.fit or self.report is None else ""
 
 
@@ -107,7 +107,7 @@ class Reports:
         )
 
     async def look(self, runs: Collection[Run], gone: Collection[str]) -> None:
-        """`gone` are the keys of nodes that are no more: what they said last is asked for at once."""
+        """`gone` are the keys of nodes that no longer exist: their last reports are read immediately."""
         needed = claimed(runs)
         now = self._clock.steady()
         self._seen = {key: seen for key, seen in self._seen.items() if key in needed}
@@ -132,23 +132,23 @@ class Reports:
         return run if before is None else replace(run, metrics=before)
 
     def drop(self, key: str, why: str) -> None:
-        """What the node said last cannot be used, although it could be read."""
+        """The last report of the node is readable, but cannot be used."""
         self._refuse(key, why)
         self.of(key).report = None
 
     def _refuse(self, key: str, why: str) -> None:
-        """It counts as refused until something it says is accepted. What it said before stands."""
+        """The node counts as rejected until a report of it is accepted. Its earlier reports stay valid."""
         seen = self._seen.setdefault(key, SeenReport())
         seen.refused = why
         seen.refused_since = seen.refused_since or self._clock.steady()
 
     def accept(self, key: str) -> None:
-        """What the node said last was of use, if it could be read."""
+        """The last report of the node was used, if it was readable."""
         if (seen := self._seen.get(key)) and seen.report and seen.fit:
             seen.refused, seen.refused_since = "", 0.0
 
     def heard_last(self, key: str) -> bool:
-        """Everything that a node which is gone has said is known. Until then nobody may conclude that it said less."""
+        """All reports of a node that is gone have been read. Until then, a missing report proves nothing."""
         return self.of(key).asked_at >= self._gone_at.get(key, 0.0)
 
     async def _open(self, run: Run, key: str) -> Store | None:
@@ -163,7 +163,7 @@ class Reports:
         return now >= seen.due or (key in self._gone_at and not seen.trouble and not self.heard_last(key))
 
     async def _ask(self, store: Store, run: Run, attempt: Member) -> None:
-        """One look at a far store. Whatever it finds out, the next round knows."""
+        """One read of a remote store. The next round uses what it finds."""
         seen = self._seen.setdefault(attempt.key, SeenReport())
         before, pace, told = seen.report, pacing(store), self._told(attempt.key)
         eager = attempt.notice is not None or attempt.key in self._gone_at
@@ -181,15 +181,15 @@ class Reports:
             self._wake()
 
     def _told(self, key: str) -> tuple[object, ...]:
-        """What a round is worth. Heartbeats and metrics can wait for the next look at the node."""
+        """Whether the change is worth a round. Heartbeats and metrics wait for the next one."""
         seen = self.of(key)
         report = seen.report
         news = report and (report.phase, report.outcome, report.notice, report.standstill, report.message)
         return news, seen.trouble, seen.unusable, self.heard_last(key)
 
     def _pause(self, seen: SeenReport, before: Report | None, pace: Pacing, *, eager: bool, spot: bool) -> None:
-        """Short while something is about to happen; a heartbeat is no news. A machine that may be evicted has thirty
-        seconds to say so, and each of them counts for the next one."""
+        """Short while a change is expected; a heartbeat is not a change. A spot machine has 30 seconds to report its
+        eviction, and each second counts for its replacement."""
         news = (before.phase if before else None) != (seen.report.phase if seen.report else None)
         slowest = pace.lazy_s if not eager else 2 * pace.eager_s
         if spot or (seen.report and seen.report.phase is not Phase.RUNNING):
@@ -198,7 +198,7 @@ class Reports:
         seen.due = self._clock.steady() + seen.pause_s
 
     def _read_all(self, some: list[tuple[Store, Run, Member]]) -> None:
-        """One that cannot be read keeps nobody from the others."""
+        """A report that cannot be read does not delay the others."""
         for store, run, attempt in some:
             try:
                 self._read(store, run, attempt)
@@ -212,7 +212,7 @@ class Reports:
         if text != seen.trouble:
             log.warning("the report of %s: %s", key, text, exc_info=None if isinstance(error, StokerError) else error)
         seen.trouble = text
-        seen.excuse(self._clock.steady())  # silence that is the store's, not the agent's
+        seen.excuse(self._clock.steady())  # the store was silent, not the agent
 
     def _read(self, store: Store, run: Run, attempt: Member) -> None:
         """In a thread. A report that has not changed is not parsed again."""
@@ -253,7 +253,7 @@ class Reports:
 
 
 def _written_at(store: Store, run: Run, attempt: Member) -> datetime | None:
-    """By the store's clock, which no node can set. None where it does not say."""
+    """By the store's clock, which no node can set. None if the store has no time for it."""
     key = layout.report(run.id, attempt.number, attempt.node)
     with suppress(StokerError, OverflowError, ValueError):
         times = [one.changed_at for one in store.list(key.rpartition("/")[0]) if one.key == key]
@@ -262,17 +262,17 @@ def _written_at(store: Store, run: Run, attempt: Member) -> datetime | None:
 
 
 def _check_there(store: Store, run: Run, attempt: Member) -> None:
-    """A store that has lost even the orders, such as a folder on a disk that is not mounted, is away: no node is to be
-    blamed for its silence. Raises StoreUnavailable."""
+    """A store that has lost even the orders, such as a folder on a disk that is not mounted, is unavailable: the
+    silence is not the node's fault. Raises StoreUnavailable."""
     try:
         store.get(layout.orders(run.id, attempt.number, attempt.node), 0, 1)
     except Missing:
-        raise StoreUnavailable("what was in it is not there any more") from None
+        raise StoreUnavailable("its contents are missing") from None
 
 
 def _fetched(store: Store, run: Run, attempt: Member) -> bytes:
-    """A node can put something in the place of its report that no store gives out, such as a link to itself. That is
-    its fault and not the store's, where the store gives out what only the server writes."""
+    """A node can replace its report by something unreadable, such as a link to itself. That is the node's fault, not
+    the store's, if the store can read what only the server writes."""
     try:
         return untrusted.fetch_bytes(store, layout.report(run.id, attempt.number, attempt.node), untrusted.REPORT_BYTES)
     except (Missing, Malformed):
@@ -306,8 +306,8 @@ def agent_events(store: Store, run_id: str, attempt: Attempt, now: datetime) -> 
 
 
 def _events(store: Store, run_id: str, attempt: Member, now: datetime) -> list[Event]:
-    """Of one node, in their order. What is too much is counted in one event of its own, and so are lines that no
-    agent writes. A node's clock moves nothing to before its attempt, or into the future."""
+    """Of one node, in order. Events beyond the limit, and lines that no agent writes, are counted in one event each.
+    A node's clock cannot date an event before its attempt or in the future."""
     number, reading = attempt.number, _Reading(attempt.asked_at, now)
     found = list(reading.events(lines(store, layout.events(run_id, number, attempt.node), _MOST_BYTES)))
     at = found[-1].at if found else now
@@ -323,7 +323,7 @@ def _events(store: Store, run_id: str, attempt: Member, now: datetime) -> list[E
 
 
 def told_once(events: Iterable[Event]) -> list[Event]:
-    """Without what each attempt says again: by which shape of lines its metrics were found."""
+    """Without repetitions: each attempt reports again in which form of lines its metrics were found."""
     found, told = [], set()
     for event in events:
         shape = event.text.partition(":")[0] if event.kind == METRICS else ""

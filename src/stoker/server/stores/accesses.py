@@ -239,7 +239,7 @@ class Leases:
         # By node key: when it is renewed next, in unix seconds, and how long the last one was. Unknown: now, as after a
         # restart. A computer that slept is late, and its steady clock does not know.
         self._given: dict[str, tuple[float, float]] = {}
-        self.renewed_at: dict[str, datetime] = {}  # by node key: a node that nobody sees stays for as long as this says
+        self.renewed_at: dict[str, datetime] = {}  # by node key: how long a node may stay that is not seen
 
     def lasting_s(self, run: Run, attempt: Member, fuse: Fuse | None = None) -> float:
         """How long a lease of this node is now; 0: it has none."""
