@@ -109,6 +109,14 @@ SHAPES = {
         Story(r"^epoch (\d+): ", "accuracy", "pytorch_model.bin"),
         f"--resume_from_checkpoint {NEWEST}",
     ),
+    # Its options are keys of a dictionary, and where it writes is a variable or a temporary folder.
+    "guided_diffusion": Shape(
+        "python -m scripts.image_train",
+        "outputs",
+        ("outputs",),
+        Story(r"^\| step +\| (\d+)", "loss", "model000200.pt", 8, 2),
+        f"--resume_checkpoint {NEWEST}",
+    ),
     "hf_trainer": Shape(
         "python finetune.py",
         "results",
@@ -262,6 +270,13 @@ SHAPES = {
         ("checkpoints",),
         Story(r"^epoch=(\d+)", "train_loss", "checkpoints/last.pt"),
     ),
+    "recbole": Shape(
+        "python run_recbole.py",
+        "saved",
+        ("saved",),
+        Story(r"epoch (\d+) training", "train_loss", "BPR-latest.pth"),
+        f"--load_model {NEWEST}",
+    ),
     "reinforce": Shape(
         "python reinforce.py",
         "policies",
@@ -282,11 +297,25 @@ SHAPES = {
         ("results",),
         Story(r"^Generation (\d+):", "best_score", "population.json"),
     ),
+    # The command is in its README; where it saves is in the file that this names, by references to other keys.
+    "speechbrain": Shape(
+        "python train.py hparams/train.yaml",
+        "outputs",
+        ("results",),
+        Story(r"^brain - epoch: (\d+)", "val_loss", "results/crdnn/1234/save/*/model.ckpt"),
+    ),
     "src_layout": Shape(
         "python src/train.py",
         "outputs",
         ("work_dirs",),
         Story(r"epoch (\d+)/40", "train_loss", "work_dirs/base/latest.pth"),
+    ),
+    "swin": Shape(
+        "python main.py --output ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"Train: \[(\d+)/60\]\[3", "grad_norm", "swin_tiny/default/ckpt_epoch_59.pth"),
+        f"--resume {NEWEST}",
     ),
     # The flag's variable is the path to save to later on, without a suffix.
     "tacotron2": Shape(
@@ -308,6 +337,14 @@ SHAPES = {
         ("outputs",),
         Story(r"^Train: (\d+) ", "loss", "*/last.pth.tar"),
         f"--resume {NEWEST}",
+    ),
+    # A key of its configuration says whether it resumes, and `key=value` overrides it.
+    "torchtune": Shape(
+        "python full_finetune.py --config configs/full.yaml",
+        "outputs",
+        ("tuned/full_finetune",),
+        Story(r"(\d+)\|\d+\|Loss", "loss", "tuned/full_finetune/recipe_state.pt"),
+        "resume_from_checkpoint=True",
     ),
     "torchvision_reference": Shape(
         "python train.py --output-dir ${outputs}",

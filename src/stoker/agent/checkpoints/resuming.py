@@ -68,6 +68,8 @@ def _move(wanted: Snapshot, source: Path, target: Path) -> None:
 POINTER_BYTES = 256  # a file called `latest` up to this size may contain the name of another
 _POINTER = re.compile(r"(?i)(.*[_.\-])?(last|latest|newest)([_.\-].*)?")
 _BEST = re.compile(r"(?i)(.*[_.\-])?best([_.\-].*)?")
+# What a script saves besides its model: it finds that by itself.
+_PART = re.compile(r"(?i)(.*[_.\-])?(opt|optim|optimizer|ema|sched|scheduler|scaler|rng|replay|buffer)([_.\-\d].*)?")
 _CHECKPOINT = re.compile(r"(?i).*(check|ckpt|epoch|step|iter|snapshot).*")
 _INSIDE = re.compile(r"(?i)(checkpoint|ckpt)s?")  # a folder that contains them, next to logs
 _OTHER_FILE = re.compile(
@@ -92,8 +94,8 @@ class _Unit:
 def newest(found: CheckpointSet, paths: CheckpointPaths, work: Path) -> str:
     """Its path in the working directory; empty where the set has no file.
 
-    What is named `last` or `latest` wins, then what the script wrote last. A folder counts as one. Logs, and the best
-    so far, are taken only where there is nothing else.
+    What is named `last` or `latest` wins, then what the script wrote last. A folder counts as one. Logs, the best so
+    far, and parts such as the optimizer's state are taken only where there is nothing else.
     """
     named = [one.path for one in found.entries if one.kind is not EntryKind.FOLDER and not one.path.endswith(BESIDE)]
     files = {path: found.changed_ns.get(path, 0) for path in named}
@@ -125,7 +127,7 @@ def _units(files: dict[str, int], top_of: Callable[[str], str]) -> list[_Unit]:
 
 def _choose(units: Iterable[_Unit]) -> _Unit:
     left = list(units)
-    for rule in (_is_no_log, _is_not_best, _is_pointer, _is_checkpoint):
+    for rule in (_is_no_log, _is_not_best, _is_no_part, _is_pointer, _is_checkpoint):
         left = [one for one in left if rule(one)] or left
     return max(left, key=lambda one: (one.written_ns, [int(digits) for digits in re.findall(r"\d{1,18}", one.name)]))
 
@@ -136,6 +138,10 @@ def _is_no_log(one: _Unit) -> bool:
 
 def _is_not_best(one: _Unit) -> bool:
     return not _BEST.fullmatch(one.name)
+
+
+def _is_no_part(one: _Unit) -> bool:
+    return not _PART.fullmatch(one.name)
 
 
 def _is_pointer(one: _Unit) -> bool:

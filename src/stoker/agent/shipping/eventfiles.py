@@ -6,19 +6,12 @@ which the few fields that scalars need are read here by number.
 
 from __future__ import annotations
 
-import csv
-import math
 import os
 import struct
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
-
-from stoker.agent.checkpoints.files import walk
-from stoker.agent.shipping.points import LONGEST_NAME, MetricPoint, whole
 
 LARGEST_RECORD = 1 << 20  # larger ones contain images and the like, and are skipped
 _HEADER = struct.Struct("<QI")  # length, its masked CRC
@@ -200,117 +193,3 @@ def _masked_crc(data: bytes) -> int:
         crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-# Tables as Lightning's and Keras's CSVLogger and YOLO write them: rows are appended; a new column rewrites the file.
-
-NAMES = ("metrics.csv", "results.csv", "history.csv", "log.csv", "training.log")
-EVERY_S = 1.0
-MOST_BYTES = 64 << 20  # of one file: larger ones are ignored
-MOST_FOLDERS = 200
-_COUNTS = ("step", "epoch")
-
-
-class CsvFile:
-    """One file, from the row after the last one read. An earlier attempt has read `skip` rows."""
-
-    def __init__(self, path: Path, skip: int = 0) -> None:
-        self._path = path
-        self._rows = skip
-        self._seen = (0, 0.0)  # size and modification time
-
-    def fresh(self) -> Iterator[dict[str, float]]:
-        """New complete rows, as numbers by column."""
-        try:
-            now = self._path.stat()
-            if (now.st_size, now.st_mtime) == self._seen or now.st_size > MOST_BYTES:
-                return
-            self._seen = (now.st_size, now.st_mtime)
-            text = self._path.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return
-        lines = text[: text.rfind("\n") + 1].splitlines()
-        columns = [one.strip() for one in next(csv.reader(lines[:1]), [])]
-        if not set(_COUNTS) & set(columns):
-            return
-        rows = lines[1:]
-        if len(rows) < self._rows:  # another training has restarted the file
-            self._rows = 0
-        fresh, self._rows = rows[self._rows :], len(rows)
-        for row in csv.reader(fresh):
-            if len(row) == len(columns):
-                yield dict(_numbers(zip(columns, row, strict=True)))
-
-
-class CsvPoints:
-    """Every such table below the outputs, and in Lightning's and YOLO's own folders in the working directory. Files
-    from before the script started do not belong to this run. `read` names files in the outputs that an earlier attempt
-    wrote."""
-
-    name = "CSV tables"
-    behind = guesses = False
-
-    def __init__(self, work: Path, outputs: Path, rank: int, read: Iterable[str] = ()) -> None:
-        self._work = work
-        self._outputs = outputs
-        self._rank = rank
-        self._due = 0.0
-        known = [*self._lying(), *(outputs / one for one in read if one.rpartition("/")[2] in NAMES)]
-        self._files = {path: CsvFile(path, _count(path)) for path in known}
-
-    def fresh(self, *, final: bool) -> Iterator[MetricPoint]:
-        start = time.monotonic()
-        if start < self._due and not final:
-            return
-        below = walk(str(self._outputs), lambda _path, _error: None)
-        brought = [self._outputs / path for path, entry in below if entry and entry.name in NAMES]
-        for path in dict.fromkeys((*self._lying(), *brought)):
-            for row in self._files.setdefault(path, CsvFile(path)).fresh():
-                step = next((row.pop(name) for name in _COUNTS if name in row), None)
-                values = {name: one if math.isfinite(one) else None for name, one in row.items()}
-                if set(values) - {"epoch"}:
-                    yield MetricPoint(time.time(), self._rank, None if step is None else whole(step), values)
-        now = time.monotonic()
-        self._due = now + max(EVERY_S, 20 * (now - start))
-
-    def _lying(self) -> list[Path]:
-        """In `<logs>/version_N/`, `<logs>/<name>/version_N/` and `runs/<task>/<name>/` of the working directory, except
-        for the outputs."""
-        found: list[Path] = []
-        for logs in _folders(self._work):
-            if logs == self._outputs:
-                continue
-            for inner in _folders(logs):
-                if inner.name.startswith("version_"):
-                    found.append(inner)
-                elif logs.name.endswith("logs"):
-                    found += [one for one in _folders(inner) if one.name.startswith("version_")]
-                elif logs.name == "runs":
-                    found += [inner, *_folders(inner)]
-        return [folder / name for folder in found for name in NAMES if (folder / name).is_file()]
-
-
-def _folders(path: Path) -> list[Path]:
-    try:
-        with os.scandir(path) as entries:
-            names = [one.name for one in entries if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")]
-    except OSError:
-        return []
-    return [path / name for name in sorted(names)[:MOST_FOLDERS]]
-
-
-def _numbers(cells: Iterable[tuple[str, str]]) -> Iterator[tuple[str, float]]:
-    for name, cell in cells:
-        if cell.strip() and name and len(name) <= LONGEST_NAME:
-            try:
-                yield name, float(cell)
-            except ValueError:
-                continue
-
-
-def _count(path: Path) -> int:
-    """The current number of rows of a file."""
-    try:
-        return max(path.read_bytes().count(b"\n") - 1, 0)
-    except OSError:
-        return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -122,16 +122,24 @@ class EventFilePoints:
         self._due = now + max(EVENT_FILES_EVERY_S, 20 * (now - start))  # a large tree is scanned less often
 
 
-def event_files(work: Path, outputs: Path, rank: int, read: Mapping[str, int]) -> list[EventFilePoints]:
-    """Those below the outputs, and in the default folders of TensorBoard and Lightning. Files from before the script
-    started belong to an earlier attempt."""
-    found = [EventFilePoints(outputs, rank, read)]
-    for folder in (work / name for name in _LOG_FOLDERS):
-        if not folder.is_relative_to(outputs) and not outputs.is_relative_to(folder):
+def event_files(
+    work: Path, outputs: Path, rank: int, read: Mapping[str, int], others: Iterable[Path] = ()
+) -> list[EventFilePoints]:
+    """Those below the outputs and `others`, the folders of checkpoints, and in the default folders of TensorBoard and
+    Lightning. Files from before the script started belong to an earlier attempt."""
+    found, seen = [EventFilePoints(outputs, rank, read)], [outputs]
+    for folder in (*others, *(work / name for name in _LOG_FOLDERS)):
+        if all(are_apart(folder, one) for one in seen):
+            seen.append(folder)
             below = walk(str(folder), lambda _path, _error: None)
             lying = {path: entry.stat().st_size for path, entry in below if entry and entry.is_file()}
             found.append(EventFilePoints(folder, rank, lying))
     return found
+
+
+def are_apart(one: Path, other: Path) -> bool:
+    """Neither is in the other."""
+    return not one.is_relative_to(other) and not other.is_relative_to(one)
 
 
 def metric_name(path: str, tag: str) -> str:

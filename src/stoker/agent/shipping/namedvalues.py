@@ -111,7 +111,8 @@ _LEADING = re.compile(
     r"(?:.{0,100}\.py:\d{1,6}\] )?(?:train |eval )?\[(\d{1,12})(?:/\d{1,12})?\] |(\d{1,9})(?: ?[:|)]|(?= loss)) "
 )
 _TRAILING = re.compile(r"\[\s{0,8}(\d{1,12})\s{0,4}/\s{0,4}(\d{1,12})\]$")  # loss: 2.303494  [   64/60000]
-_DOUBLE = re.compile(r"\[(\d{1,9})/\d{1,9}\]\s?\[\s{0,8}(\d{1,9})/(\d{1,9})\]")  # [0/25][40/1583], likewise
+# [0/25][40/1583], likewise
+_DOUBLE = re.compile(r"(?:[Tt]rain:? ?)?\[(\d{1,9})/\d{1,9}\]\s?\[\s{0,8}(\d{1,9})/(\d{1,9})\]")
 _BATCH = re.compile(r"\[(\d{1,9}),\s{1,8}\d{1,12}\] ")  # [2, 12000] loss: 1.284, an epoch and a batch
 
 

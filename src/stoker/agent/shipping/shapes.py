@@ -21,7 +21,11 @@ _RULES = ("==", "##", "~~", "--")
 _RULED = re.compile(r"^[=#~-]{2,40}>?\s{0,8}|\s[=#~-]{2,40}$")
 
 _ALIGNED = re.compile(r"\s{2,40}: ")  # `loss           : 0.3`, one name a line
-_LOGGED = re.compile(r"^.{0,80}?\bINFO\b[\]:\s|-]{1,20}")
+# What loggers write before a message: `INFO:name:`, `[time name] (file line): INFO `, absl's `I1118 16:22:33 ...] `.
+_LOGGED = re.compile(
+    r".{0,80}?\b(?:INFO|DEBUG)\b(?::[\w.]{1,60}:\s?|[\]:\s|)-]{1,20}(?:[\w.]{1,60}:\w{1,60}:\d{1,6} - )?)"
+    r"|[IWEF]\d{4} [\d:.]{8,20}\s{1,8}\d{1,12} [\w.]{1,80}:\d{1,6}\] "
+)
 
 
 class LineMetrics(NamedTuple):
@@ -64,12 +68,12 @@ class Shapes:
         if row := self._tables.read(text):
             self._epoch = self._epoch if row.epoch is None else row.epoch
             return LineMetrics(row.shape, *_stepped(LineCounters(row.epoch, row.step, None), row.values, self._epoch))
-        text = _plain(text)
+        text = _plain(_message(text))
         text = _RULED.sub("", text) if text.startswith(_RULES) else text
         text = _ALIGNED.sub(": ", text) if "  :" in text else text
         if not text:
             return None
-        if header := _HEADER.fullmatch(_LOGGED.sub("", text, 1) if "epoch: " in text[-20:] else text):
+        if header := _HEADER.fullmatch(text):
             self._epoch, self._measured = float(header[1]), False
             self._header = True
             return None
@@ -176,6 +180,13 @@ def _plain(text: str) -> str:
         text = _LISTED.sub(r"\1", text)
     if "2" in text or "²" in text or "op" in text:
         text = _SPELLED.sub(lambda found: "top" if found[0][0] in "tT" else "r2", text)
+    return text
+
+
+def _message(text: str) -> str:
+    """What is logged, without what the logger writes before it."""
+    if "INFO" in text or "DEBUG" in text or text[1:5].isdigit():
+        text = text[found.end() :].lstrip() if (found := _LOGGED.match(text)) else text
     return text
 
 
@@ -298,6 +309,7 @@ _HINTS = (
     *(b":\tlearn", b":\ttest", b"finished with value", b"mse", b"mae", b"auc", b"f1", b"score", b"ppl", b"perplex"),
     *(b"reward", b"iou", b"error", b"bleu", b"psnr", b"recall", b"/step - ", b"\n| ", b"\n\xe2\x94\x82 ", b"map"),
     *(b"return", b"r2", b"r^2", b"top1", b"top5", b"top-", b"inertia", b"nll", b"elbo", b"dice", b"average precision"),
+    b"cost",
 )
 
 

@@ -6,20 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stoker.agent.machine.machine import NodeFolder
-from stoker.agent.shipping.eventfiles import CsvPoints
 from stoker.agent.shipping.logs import LogShipper, Masking, RankLog
-from stoker.agent.shipping.metrics import EventFilePoints, MetricsShipper, event_files, logged_points
+from stoker.agent.shipping.metrics import EventFilePoints, MetricsShipper, are_apart, event_files, logged_points
 from stoker.agent.shipping.outputs import Mirror, OutputsShipper
 from stoker.agent.shipping.points import MetricPoint
 from stoker.agent.shipping.printed import HELD_S, CountedLines, Counters, PrintedPoints
+from stoker.agent.shipping.tablefiles import TableFilePoints
 from stoker.agent.shipping.worker import StoreTrouble
+from stoker.model.job.sections import CheckpointPaths
 from stoker.model.orders import Orders
 from stoker.model.snapshot import Snapshot
 from stoker.stores import Store
 
 CATCH_UP_S = 3.0
 
-_FILES = {EventFilePoints.name: "TensorBoard event files", CsvPoints.name: "CSV files"}
+_FILES = {EventFilePoints.name: "TensorBoard event files", TableFilePoints.name: "CSV or JSON files"}
 
 Tell = Callable[[str, str], None]
 Seen = Callable[[MetricPoint, str], None]  # with the name of the source
@@ -80,11 +81,13 @@ class Shipping:
         """From here on, uploads metrics and outputs too, and passes each point to `seen`."""
         read = {one.path: one.size_bytes for one in self._carried.entries}
         metrics, rules = self.metrics, self._orders.job.metrics
+        folders = (self._folder.work / one for one in CheckpointPaths(self._orders.job.checkpoints).folders)
+        kept = [one for one in folders if are_apart(one, self._outputs)]
         metrics.sources = [
             CountedLines(self._folder.log(ranks[0]), self.counters),
             logged_points(self._folder.metrics),
-            *event_files(self._folder.work, self._outputs, ranks[0], read),
-            CsvPoints(self._folder.work, self._outputs, ranks[0], read),
+            *event_files(self._folder.work, self._outputs, ranks[0], read, kept),
+            TableFilePoints(self._folder.work, self._outputs, ranks[0], read, kept),
         ]
         for rank in ranks:  # after the others, which contain what need not be guessed
             self.start_log(rank)

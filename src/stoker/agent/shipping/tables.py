@@ -103,8 +103,11 @@ class Tables:
         return TableRow("tables", step, epoch, values)
 
     def _labelled(self, text: str) -> TableRow | None:
-        """A row that begins with what it is of: `all` of YOLO's classes, the averages of scikit-learn's report."""
-        head = self._head
+        """A row that begins with what it is of: a split, `all` of YOLO's classes, scikit-learn's averages."""
+        head, cells = self._head, _cells(text)
+        if len(cells) == len(head) > 1 and (split := split_of(cells[0])) and all(map(_CELL.fullmatch, cells[1:])):
+            parts = zip(head[1:], cells[1:], strict=True)
+            return TableRow("tables", None, None, {f"{split}_{name}": float(one.rstrip("%")) for name, one in parts})
         if head[0].lower() == "class" and text.startswith("all "):
             cells = ["0", *text.split()[1:]]
             names = head[3:] if len(cells) == len(head) else []
@@ -216,6 +219,22 @@ def _numbered(text: str) -> Sentence | None:
     return Sentence("sentences", {f"{split_of(found['split'])}_loss": float(found["number"])}, float(found["step"]))
 
 
+_AFTER = re.compile(
+    r"(?P<split>\w{1,20} )?(?P<name>loss|cost|error|accuracy|reward|score) (?:after|at|in|for|of) "
+    rf"(?:epoch|step|iteration|iter|episode) #?(?P<step>\d{{1,12}})(?: ?[:=]| is) {{0,4}}(?P<number>{NUMBER})%?",
+    re.IGNORECASE,
+)
+
+
+def _after(text: str) -> Sentence | None:
+    """`Training loss after epoch 3: 0.345`"""
+    if not (found := _AFTER.fullmatch(text)):
+        return None
+    split = split_of((found["split"] or "").strip())
+    name = f"{split}_{found['name'].lower()}" if split else found["name"].lower()
+    return Sentence("sentences", {name: float(found["number"])}, float(found["step"]))
+
+
 _FOLD = re.compile(rf"\[CV[^\]]{{0,40}}\] (?:END )?.{{1,400}}?, ?score=(?:\(train=({NUMBER}), test=)?({NUMBER})")
 _FOLDS = re.compile(r"\[CV[^\]]{0,40}\] (?:END )?.{1,400}?[, ] ?total(?: time)?=")
 
@@ -243,4 +262,4 @@ def _coco(text: str) -> Sentence | None:
 
 
 def read(text: str) -> Sentence | None:
-    return _coco(text) or _fold(text) or _losses(text) or _numbered(text) or _about(text)
+    return _coco(text) or _fold(text) or _losses(text) or _numbered(text) or _after(text) or _about(text)

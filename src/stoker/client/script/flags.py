@@ -1,4 +1,4 @@
-"""What a script can be told: its options, its subcommands, and the configuration files that it names."""
+"""What a script can be told on its command line: its options and its subcommands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from stoker.client.script.folding import Values
@@ -28,6 +27,7 @@ class ScriptFlag:
     into: str = ""  # the variable it sets, if that has another name
     number: bool = False  # it takes a number
     choices: tuple[str, ...] = ()  # all values that it takes, if they are texts
+    short: str = ""  # its other name, as `-m`
 
     @property
     def dest(self) -> str:
@@ -42,7 +42,8 @@ class ScriptFlag:
 def declared(call: ast.Call, values: Values) -> Iterator[ScriptFlag]:
     """By a call of argparse, click or absl."""
     names = [text for text in texts(call.args) if text.startswith("--")]
-    names = names or [text for text in texts(call.args) if _SHORT.fullmatch(text)]
+    short = [text for text in texts(call.args) if _SHORT.fullmatch(text)]
+    names = names or short
     plain = [text for text in texts(call.args[:1]) if not text.startswith("-")]
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     kind = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
@@ -60,10 +61,19 @@ def declared(call: ast.Call, values: Values) -> Iterator[ScriptFlag]:
             into=_words(given, "dest") or _parameter(call, kind),
             number=getattr(given.get("type"), "id", "") in ("int", "float"),
             choices=tuple(_choices(given.get("choices", given.get("type")))),
+            short=short[0] if short else "",
         )
     elif plain and kind in ("add_argument", "argument"):
         needed = not {"nargs", "default"} & given.keys()
         yield ScriptFlag(plain[0], _text(default, values), needed, positional=True)
+
+
+def marked(node: ast.AST) -> list[str]:
+    """The options of absl that this call says are required."""
+    if not isinstance(node, ast.Call) or not name_of(node).startswith("mark_flag") or not node.args:
+        return []
+    first = node.args[0]
+    return texts(first.elts if isinstance(first, ast.List | ast.Tuple) else [first])
 
 
 def of_functions(tree: ast.Module, imports: set[str], chosen: ast.FunctionDef | None = None) -> list[ScriptFlag]:
@@ -248,57 +258,3 @@ def _parsers(tree: ast.Module) -> Iterator[tuple[str, str]]:
             word = node.args[0]
             if isinstance(word, ast.Constant) and isinstance(word.value, str):
                 yield word.value, variables.get(node, "")
-
-
-_MOST_BYTES = 500_000
-_MOST_FILES = 5
-_LONGEST = 200  # letters of a path
-_ENDINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".json")  # JSON last: scripts write it as well
-
-
-def configuration(folder: Path, tree: ast.Module) -> object:
-    """The first that exists, also by Hydra's names; None if there is none."""
-    texts = {node.value for node in nodes(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    words = sorted(text for text in texts if len(text) < _LONGEST and re.fullmatch(r"[\w./-]+", text))
-    names = [text for ending in _ENDINGS for text in words if text.endswith(ending)]
-    for node in nodes(tree):
-        if isinstance(node, ast.keyword) and node.arg == "config_name" and isinstance(node.value, ast.Constant):
-            places = [text for text in words if (folder / text).is_dir()]
-            names += [f"{place}/{str(node.value.value).removesuffix('.yaml')}.yaml" for place in (*places, ".")]
-    for name in names[:_MOST_FILES]:
-        file = folder / name
-        if PurePosixPath(name).is_absolute() or not file.is_file() or file.stat().st_size >= _MOST_BYTES:
-            continue
-        try:
-            if (found := _read(file.read_bytes(), file.suffix)) is not None:
-                return found
-        except (ValueError, RecursionError):
-            continue
-    return None
-
-
-def _read(data: bytes, ending: str) -> object:
-    """Raises ValueError. The libraries are imported here because few scripts need one."""
-    if ending == ".toml":
-        import tomllib
-
-        return tomllib.loads(data.decode())
-    if ending == ".json":
-        import json
-
-        return json.loads(data)
-    if ending in (".ini", ".cfg"):
-        import configparser
-
-        parser = configparser.ConfigParser(interpolation=None)
-        try:
-            parser.read_string(data.decode())
-        except configparser.Error as error:
-            raise ValueError(str(error)) from error
-        return {name: dict(section) for name, section in parser.items()}
-    import yaml
-
-    try:
-        return yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error

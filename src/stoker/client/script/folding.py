@@ -8,11 +8,11 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from stoker.client.script.localcode import LocalCode, local_code, nodes
+from stoker.client.script.localcode import Function, LocalCode, local_code, nodes
 
 UNKNOWN = "*"
 _SPEC = re.compile(r"%[-+ #0]*[\d.]*[a-zA-Z]")
@@ -50,6 +50,7 @@ class Values:
     code: LocalCode = field(default_factory=LocalCode)
     # Names that stand for one thing where they are: `f` of `with open(...) as f`, and `__file__` of each module.
     bound: dict[ast.Name, ast.expr] = field(default_factory=dict)
+    near: dict[ast.Name, list[ast.expr]] = field(default_factory=dict)  # what its own function gives a name
     changing: set[str] = field(default_factory=set)  # names with other values in loops or from callers
     _choice: int = 0  # which of several calls gives a parameter's value
     _steps: int = 0
@@ -79,7 +80,7 @@ class Values:
             case ast.Name() if node in self.bound:
                 return self.text(self.bound[node], depth + 1)
             case ast.Name(id=name):
-                return self._parameter(node, depth) or self._named(name, depth)
+                return self._parameter(node, depth) or self._named(name, depth, self.near.get(node, []))
             case ast.Attribute(attr=name):
                 return self._attribute(node, name, depth)
             case ast.Subscript(slice=ast.Constant(value=str(name))):
@@ -106,13 +107,13 @@ class Values:
         found = [text for one in self.code.given(node) if (text := self.text(one, depth + 1)) is not None]
         return found[min(self._choice, len(found) - 1)] if found else None
 
-    def _named(self, name: str, depth: int) -> str | None:
+    def _named(self, name: str, depth: int, near: list[ast.expr] | None = None) -> str | None:
         if name in self.forced:
             return self.forced[name]
         found = None
         if name in self.names and name not in self._busy:
             self._busy.add(name)  # `path = path / "more"` would never end
-            texts = (self.text(one, depth + 1) for one in self.names[name])
+            texts = (self.text(one, depth + 1) for one in (*(near or ()), *self.names[name]))
             found = next((text for text in texts if text is not None), None)
             self._busy.remove(name)
             if found and _NUMBER.fullmatch(found) and (name in self.changing or len(self.names[name]) > 1):
@@ -154,8 +155,9 @@ class Values:
         if name in ("open", "File"):  # of a path, or of a library that is given one
             found = next((text for one in (*inside, *call.args[:1]) if (text := self.text(one, depth + 1))), None)
             return None if found and _MODE.fullmatch(found) else found
-        if name == "get" and len(call.args) > 1:
-            return self.text(call.args[1], depth + 1)
+        if name in ("get", "getenv", "pop") and call.args:
+            told = self.forced.get(str(getattr(call.args[0], "value", "")))
+            return told or (self.text(call.args[1], depth + 1) if len(call.args) > 1 else None)
         return next((text for one in self.code.results(call) if (text := self.text(one, depth + 1))), None)
 
     def _formatted(self, text: str | None, given: ast.expr, depth: int) -> str | None:
@@ -206,6 +208,8 @@ def gather(*trees: ast.AST) -> Values:
                     values.names.setdefault(name, []).append(value)
             if isinstance(node, ast.With):
                 values.bound |= _opened(node)
+            elif isinstance(node, Function):
+                values.near |= _near(node)
     return values
 
 
@@ -214,6 +218,16 @@ def place_file(values: Values, tree: ast.AST, path: str) -> None:
     for node in nodes(tree):
         if isinstance(node, ast.Name) and node.id == "__file__":
             values.bound[node] = ast.Constant(path)
+
+
+def _near(function: Function) -> dict[ast.Name, list[ast.expr]]:
+    """The names in it that it gives a value itself: other functions may mean something else by them."""
+    given: dict[str, list[ast.expr]] = {}
+    for node in nodes(function):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            for name, value in _bindings(node):
+                given.setdefault(name, []).append(value)
+    return {one: given[one.id] for one in nodes(function) if isinstance(one, ast.Name) and one.id in given}
 
 
 def _opened(node: ast.With) -> dict[ast.Name, ast.expr]:
@@ -286,25 +300,3 @@ def _target(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]
         yield f"self.{target.attr}", value
     elif isinstance(target, ast.Subscript) and isinstance(key := getattr(target.slice, "value", None), str):
         yield f"[{key}]", value
-
-
-def flatten(config: object, prefix: str = "") -> dict[str, str]:
-    """The texts of a configuration by their dotted keys, and by the last part of these."""
-    found: dict[str, str] = {}
-    if isinstance(config, Mapping):
-        for key, value in list(config.items())[:500]:
-            if isinstance(value, str):
-                found.setdefault(str(key), value)
-                found[f"{prefix}{key}"] = value
-            elif prefix.count(".") < 5:
-                found |= {name: text for name, text in flatten(value, f"{prefix}{key}.").items() if name not in found}
-    return found
-
-
-def empty_keys(config: object) -> set[str]:
-    """Keys of the first level that have no value."""
-    return (
-        {str(key) for key, value in list(config.items())[:500] if value is None}
-        if isinstance(config, Mapping)
-        else set()
-    )

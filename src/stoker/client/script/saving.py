@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from stoker.client.script.folding import UNKNOWN, Values
-from stoker.client.script.localcode import name_of, nodes
+from stoker.client.script.localcode import is_local, name_of, nodes
 
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")  # that a library fills in, as in `model-{epoch:02d}.keras`
 _CHECKPOINT = re.compile(r"(?i)ckpt|check_?point|(^|[/_.-])(last|latest|epoch|step|iter|snapshot|state|resume)")
@@ -66,7 +66,8 @@ _CALLBACKS: dict[str, tuple[str, ...]] = {  # callbacks that save repeatedly, an
     "JournalFileBackend": ("file_path",),
     "Memory": ("location",),  # of joblib, which computes nothing twice
 }
-_FOLDERS = ("CheckpointCallback", "EvalCallback", "DiskSaver", "Memory")  # of these, whatever it is called
+# Of these, whatever it is called.
+_FOLDERS = ("CheckpointCallback", "EvalCallback", "DiskSaver", "Memory", "BackupAndRestore", "CheckpointManager")
 _ROOTS = {"output_dir": ("Arguments", "Config", "Trainer"), "work_dir": ("Runner",)}  # and how such classes are called
 _LOADERS = (
     "load",
@@ -103,7 +104,11 @@ def saving(trees: Iterable[ast.AST], values: Values, imports: set[str], depth: i
         if isinstance(node, ast.Call):
             name = values.code.passes_to(node) or name_of(node)
             moved = name in _MOVERS
-            saved += [(path, surely, moved) for path, surely in _saved(node, name, values, imports) if path]
+            saved += [
+                (path, surely, moved or _is_doubtful(node, name, path))
+                for path, surely in _saved(node, name, values, imports)
+                if path
+            ]
             found.outside += [path for path in _outside(node, name, values) if path not in found.outside]
             if name in _LOADERS or name in _LOADERS_ALONE:
                 found.loads += [
@@ -124,6 +129,11 @@ def saving(trees: Iterable[ast.AST], values: Values, imports: set[str], depth: i
         if path not in target:
             target.append(path)
     return found
+
+
+def _is_doubtful(call: ast.Call, name: str, path: str) -> bool:
+    """`thing.save("name")` may save anything."""
+    return name == "save" and not _is_named(path) and getattr(getattr(call.func, "value", None), "id", "") != "torch"
 
 
 def _moved_to(values: Values) -> str:
@@ -235,9 +245,11 @@ def _written(
     if not places and len(call.args) > number:
         places = [call.args[number]]
     whatever = name in (*_MODEL_SAVERS, *_FILE_SAVERS, *_OF_MODULES) or (name == "dump" and owner in _PICKLES)
+    whatever = whatever or (name == "save" and owner is not None)
+    own = name == "save" and is_local(call) and "save" in values.code.functions  # what is in it saves
     parted = "checkpoint_id" in given  # a folder with a file for each rank
     for path in (_path(text) for place in places for text in values.texts(place)):
-        path = _ended(path, name, imports)
+        path = "" if own and not _names_model(path) else _ended(path, name, imports)
         folder = (name in _MODEL_SAVERS or (parted and "/" not in path)) and not PurePosixPath(path).suffix
         if path and (folder or whatever or _is_named(path)):
             yield _folder(path) if folder else path

@@ -9,21 +9,22 @@ import ast
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from stoker.client.script.configured import computed, configuration, first_of, flatten, folder_variable, unset_keys
 from stoker.client.script.flags import (
     ScriptFlag,
     Subcommand,
-    configuration,
     declared,
     decorated,
+    marked,
     of_dataclasses,
     of_functions,
     subcommand,
     texts,
 )
-from stoker.client.script.folding import Values, empty_keys, flatten, gather, place_file
+from stoker.client.script.folding import Values, gather, place_file
 from stoker.client.script.localcode import modules, nodes
 from stoker.client.script.saving import SavedPaths, climbs, saving
 from stoker.model.job.commandline import NOTEBOOK
@@ -71,7 +72,11 @@ class Script:
         default_factory=dict
     )  # module variables, which nanoGPT and others let users override
     takes_settings: bool = False  # `--name=value` sets one of those
-    empty_settings: set[str] = field(default_factory=set)  # keys of its configuration that are `null`
+    unset_settings: dict[str, bool] = field(default_factory=dict)  # keys of its configuration without a value
+    takes_pairs: bool = False  # `key=value` on its command line sets one of those
+    folder_variables: list[str] = field(default_factory=list)  # of the environment, which name where it writes
+    from_root: bool = False  # it imports from the root, but is in a folder: `python -m` finds what it imports
+    arguments: int = 0  # that it reads from `sys.argv` and cannot do without
     ranks_read: bool = False  # it reads RANK and similar variables, or starts a process group with them
     ranks_asked: bool = False  # it checks first whether they are set, or sets them itself
     subcommand: Subcommand | None = None  # required on the command line to train
@@ -99,6 +104,12 @@ class Script:
         """How many folders below the root it runs."""
         return len(PurePosixPath(self.runs_in).parts)
 
+    def configure(self, folder: Path, words: tuple[str, ...]) -> None:
+        """With the configuration file that its command line names."""
+        config = first_of(folder, [one.partition("=")[2] if one.startswith("-") else one for one in words])
+        self.values.known |= {name: text for name, text in flatten(config).items() if name not in self.values.known}
+        self.unset_settings |= unset_keys(config)
+
     def run_in(self, folder: str, root: Path) -> None:
         """From here on, paths are meant from this folder, which is below the root."""
         self.runs_in = folder
@@ -118,6 +129,12 @@ class Script:
         if self.tree is None or self.modules:
             return
         self.modules = modules(folder / self.path, folder, self.tree)
+        own = (folder / self.path).parent
+        other = [path for path in self.modules if not path.is_relative_to(own)]
+        self.from_root = len(other) == len(self.modules) > 0 and not _finds_by_itself(self.tree)
+        self.from_root = (
+            self.from_root and own != folder and all(not one.is_relative_to(folder / "src") for one in other)
+        )
         known = self.values.known
         self.values = gather(self.tree, *self.modules.values())
         for path, tree in ((folder / self.path, self.tree), *self.modules.items()):
@@ -128,7 +145,9 @@ class Script:
                 _note(inside, node)
             config = flatten(configuration(folder, module))
             known |= {name: text for name, text in config.items() if name not in known}
-        self.flags = self.flags or inside.flags
+        self.flags = self.flags or inside.flags or computed([self.tree, *self.modules.values()])
+        self.folder_variables += [one for one in inside.folder_variables if one not in self.folder_variables]
+        self.takes_pairs = self.takes_pairs or inside.takes_pairs
         self.writes += [one for one in inside.writes if one not in self.writes]
         self.ranks_read, self.ranks_asked = self.ranks_read or inside.ranks_read, self.ranks_asked or inside.ranks_asked
         self.secrets += [one for one in inside.secrets if one not in self.secrets]
@@ -156,12 +175,15 @@ def look(path: Path, name: str) -> Script | None:
         for target in node.targets
         if (name := getattr(target, "id", ""))
     }
+    needed = {name for node in nodes(tree) for name in marked(node)}
+    script.flags = [replace(one, required=True) if one.dest in needed else one for one in script.flags]
+    script.arguments = 0 if script.flags else _arguments(tree)
     chosen = script.subcommand.function if script.subcommand else None
     script.flags += [*of_functions(tree, script.imports, chosen), *of_dataclasses(tree, script.imports)]
     root = path.parents[len(PurePosixPath(name).parts) - 1]
     config = configuration(path.parent, tree) or configuration(root, tree)
     script.values.known |= flatten(config)
-    script.empty_settings = empty_keys(config)
+    script.unset_settings = unset_keys(config)
     script.values.known |= _defaults(script.flags)
     return script
 
@@ -199,7 +221,21 @@ def _does(node: ast.stmt) -> bool:
     return isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and "fit" in ast.unparse(node.value.func)
 
 
+def _finds_by_itself(tree: ast.Module) -> bool:
+    return any(isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path" for node in nodes(tree))
+
+
+def _arguments(tree: ast.Module) -> int:
+    """The last of `sys.argv` that is read without a look at how many there are."""
+    read = [node for node in nodes(tree) if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "sys.argv"]
+    numbers = [node.slice.value for node in read if isinstance(node.slice, ast.Constant)]
+    counted = any(isinstance(node, ast.Call) and ast.unparse(node) == "len(sys.argv)" for node in nodes(tree))
+    return 0 if counted else max((number for number in numbers if isinstance(number, int)), default=0)
+
+
 def _note(script: Script, node: ast.AST) -> None:
+    if (name := folder_variable(node)) and name not in script.folder_variables:
+        script.folder_variables.append(name)
     match node:
         case ast.Import(names=names):
             for alias in names:
@@ -243,6 +279,8 @@ def _note_call(script: Script, call: ast.Call) -> None:
         script.flags.append(ScriptFlag("--output_dir", None, required=True))
     elif name in ("exec", "ConfigStore", "apply_overrides") or "configurator" in name:
         script.takes_settings = True
+    elif name in ("from_cli", "from_dotlist") or (name in ("split", "partition") and texts(call.args[:1]) == ["="]):
+        script.takes_pairs = True
     elif name in ("getenv", "get") and "environ" in ast.unparse(call.func) + name:
         for word in texts(call.args[:1]):
             _note_variable(script, word)

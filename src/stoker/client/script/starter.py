@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from stoker.client.script.flags import ScriptFlag
 from stoker.client.script.opened import opens_beside
+from stoker.client.script.readme import completed, shown
 from stoker.client.script.script import Script, look
-from stoker.client.script.suggestions import SuggestedPlaces, advice, candidates, places, resume_arguments, shown
+from stoker.client.script.suggestions import SuggestedPlaces, advice, candidates, places, resume_arguments
 from stoker.errors import BadInput
 from stoker.model.job.commandline import NOTEBOOK, ShellCommand, commands
 
@@ -109,8 +110,12 @@ class _Draft(NamedTuple):
 
 def _draft(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -> _Draft:
     data = {} if wrapped else _data(script, folder)
-    command = wrapped or _completed(folder, script, _brought_inside(_command(script, data), script))
+    command = wrapped or completed(
+        folder, script, _brought_inside(_command(script, data), script), _lacking(script, data)
+    )
+    script.configure(folder, words or tuple(command.split()))
     given = _told_by(script, words) if wrapped else _given(script, command)
+    given |= dict.fromkeys(script.folder_variables, "outputs")
     resume = "" if wrapped else resume_arguments(script, resumes=places(script, given, command).resumes)
     about = "" if wrapped else "\n".join(_about_flags(script, f"{command} {resume}"))
     found = _from_root(places(script, given, command, told_to_resume=bool(resume)), script, command)
@@ -121,6 +126,9 @@ def _lines(folder: Path, script: Script, draft: _Draft) -> list[str]:
     lines = [_HEAD, _name(folder), f"run: {_scalar(draft.command)}", *draft.about.splitlines()]
     if draft.data:
         lines += ["data:", *(f"  {key}: {_scalar(path)}" for key, (_, path) in draft.data.items())]
+    if script.folder_variables:
+        values = ", ".join(f"{name}: outputs" for name in script.folder_variables)
+        lines.append(_row(f"env: {{{values}}}", "where the script writes, which it reads from its environment"))
     lines += _kept(draft.places)
     if draft.resume:
         lines.append(
@@ -133,8 +141,10 @@ def _brought_inside(command: str, script: Script) -> str:
     """Flags whose default is an absolute path that the script saves to get a path that is kept."""
     saved = script.saving(_given(script, command)).outside
     for flag in script.flags:
-        if flag.default in saved and flag.default and flag.name not in command.split() and not flag.positional:
-            path = PurePosixPath(flag.default)
+        if flag.name in command.split() or flag.positional or not (flag.default or "").startswith(("/", "~")):
+            continue
+        path = PurePosixPath(flag.default or "")
+        if any(PurePosixPath(one).is_relative_to(path) for one in saved):
             command += f" {flag.name} ${{checkpoints}}" + (f"/{shlex.quote(path.name)}" if path.suffix else "")
     return command
 
@@ -238,20 +248,11 @@ def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
     return " ".join(words)
 
 
-def _completed(folder: Path, script: Script, command: str) -> str:
-    """With what the script requires and a README gives it."""
-    known = set(command.split())
-    missing = {flag.name for flag in script.flags if flag.required and not flag.positional} - known
-    line = shown(folder, script) if missing else None
-    if line is None or script.subcommand:
-        return command
-    pairs = {one.partition("=")[0]: (one, two) for one, two in pairwise((*line[1].words, ""))}
-    if not missing <= pairs.keys():
-        return command
-    words = [
-        one if "=" in one else f"{one} {shlex.quote(two)}" for one, two in (pairs[name] for name in sorted(missing))
-    ]
-    return " ".join([command, *words])
+def _lacking(script: Script, data: dict[str, tuple[str, str]]) -> int:
+    """How many arguments without a name it requires that the command does not have."""
+    given = {used for used, _ in data.values()}
+    needed = [flag for flag in script.flags if flag.positional and flag.required and flag.name not in given]
+    return max(script.arguments, len([one for one in needed if not _OUTPUT_FLAG.fullmatch(one.bare.lower())]))
 
 
 def _in_outputs(flag: ScriptFlag, script: Script) -> str:
@@ -282,7 +283,8 @@ def _start(script: Script) -> list[str]:
             ".".join(parts).removeprefix("src."),
         ]
     code = parts[1:] if parts[0] == "src" else parts
-    if len(code) > 1 and (script.inside or code[0] in script.imports) and all(part.isidentifier() for part in code):
+    imported = script.inside or code[0] in script.imports or (script.from_root and not script.runs_in)
+    if len(code) > 1 and imported and all(part.isidentifier() for part in code):
         return [*(["cd", "src", "&&"] if code != parts else []), "python", "-m", ".".join(code)]
     if script.runs_in:
         return ["cd", shlex.quote(script.runs_in), "&&", "python", shlex.quote(PurePosixPath(script.path).name)]

@@ -13,7 +13,7 @@ from stoker.client.script.folding import UNKNOWN
 from stoker.client.script.localcode import name_of, nodes
 from stoker.client.script.saving import climbs
 from stoker.client.script.script import Script, look
-from stoker.model.job.commandline import NOTEBOOK, ShellCommand, commands
+from stoker.model.job.commandline import NOTEBOOK
 from stoker.model.job.sections import DEFAULT, is_folder
 
 _NEWEST = "${checkpoint.newest}"
@@ -84,10 +84,11 @@ def _chosen(flag: ScriptFlag) -> str:
 
 
 def _configured(script: Script) -> str:
-    """With Hydra, a key that is empty in the configuration, as `ckpt_path: null`."""
-    if "hydra" not in script.imports:
+    """A key of the configuration that is empty or says no, as `ckpt_path: null`, if `key=value` may be given for it."""
+    if not ("hydra" in script.imports or script.takes_pairs):
         return ""
-    return next((f"{key}={_NEWEST}" for key in _CONFIGURED if key in script.empty_settings), "")
+    unset = script.unset_settings
+    return next((f"{key}={'True' if unset[key] else _NEWEST}" for key in _CONFIGURED if key in unset), "")
 
 
 def _is_used(script: Script, dest: str, callers: tuple[str, ...]) -> bool:
@@ -238,35 +239,6 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-# The command that a README shows: for a script that requires arguments, and where there is no script.
-
-_READMES = ("README.md", "README.rst", "README.txt", "README")
-_MOST_OF_README = 100_000
-_STAND_IN = re.compile(r"[<>$\[\]{}*|\\]|\.\.\.|…|(?i:(^|[ /_-])(your|path[/_-]to)\b)")
-
-
-def shown(folder: Path, script: Script | None) -> tuple[str, ShellCommand] | None:
-    """The first line that starts the script, or without one a module that trains, with nothing to fill in."""
-    for line in _readme(folder):
-        found = commands(line) if "python" in line or "torchrun" in line else []
-        if len(found) == 1 and found[0].trains and not _STAND_IN.search(line):
-            if script is not None and found[0].script.removeprefix("./") == script.path:
-                return line, found[0]
-            if script is None and found[0].module and "train" in found[0].words:
-                return line, found[0]
-    return None
-
-
-def _readme(folder: Path) -> list[str]:
-    """Its lines, without prompts; one that ends with a backslash is continued by the next."""
-    there = next((folder / name for name in _READMES if (folder / name).is_file()), None)
-    if there is None:
-        return []
-    with there.open(encoding="utf-8", errors="replace") as file:
-        text = file.read(_MOST_OF_README).replace("\\\n", " ")
-    return [line.strip().strip("`").removeprefix("$ ").strip() for line in text.splitlines()]
-
-
 # The outputs and checkpoints of a first job file, from where a script writes and saves.
 
 _OUTPUTS = ("outputs", "output", "results", "result", "out", "models", "saved_models", "artifacts", "runs", "logs")
@@ -293,8 +265,8 @@ def places(script: Script, given: dict[str, str], command: str, *, told_to_resum
     made = [top for top in script.writes if top not in (*named, *given.values(), *code)]
     usual = (one for place in _OUTPUTS for one in made if PurePosixPath(one).name == place)
     outputs = next(usual, made[0] if made else "outputs")
-    outputs = "outputs" if "${outputs}" in command else outputs
-    if told_to_resume and not kept and (made or "${outputs}" in command):
+    outputs = "outputs" if "${outputs}" in command or script.folder_variables else outputs
+    if told_to_resume and not kept and (made or script.folder_variables or "${outputs}" in command):
         kept = [outputs]
     own = ["checkpoints"] if "${checkpoints}" in command else named[:1] if not kept else []
     # A model next to the script cannot be in the folder of outputs: checkpoints are downloaded, too.
@@ -356,13 +328,13 @@ def advice(script: Script, given: dict[str, str], *, saves: bool, resume: str) -
     if _reads_input(script):
         start = f"python {script.path} < FILE"
         lines.append(f"{script.path} reads its standard input, which is empty in a run: give it a file, `run: {start}`")
-    if script.tree is None or not (script.trains or script.frameworks):
-        return lines
     outside = script.saving(given).outside
     lines += [
         f"{script.path} saves to `{path}`, which is outside its working directory and is not saved: use a relative path"
         for path in outside[:3]
     ]
+    if script.tree is None or not (script.trains or script.frameworks):
+        return lines
     if not saves and not outside:
         lines.append(f"could not find where {script.path} saves: set `outputs` and `checkpoints`")
     elif not resume and not _may_resume(script):

@@ -29,6 +29,7 @@ def of(work: Path, named: list[str], paths: list[str], texts: list[str] | None =
         (["ckpt"], ["ckpt/epoch-9.pt", "ckpt/epoch-10.pt"], "ckpt/epoch-10.pt"),
         (["ckpt"], ["ckpt/epoch-10.pt", "ckpt/epoch-9.pt"], "ckpt/epoch-9.pt"),  # by time, not by name
         (["ckpt"], ["ckpt/last.pt", "ckpt/epoch-10.pt"], "ckpt/last.pt"),
+        (["out"], ["out/model000004.pt", "out/ema_0.99_000004.pt", "out/opt000004.pt"], "out/model000004.pt"),
         (
             ["out"],
             ["out/checkpoint-5/a.bin", "out/checkpoint-10/a.bin", "out/checkpoint-10/b.bin"],

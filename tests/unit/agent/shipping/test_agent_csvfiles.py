@@ -1,4 +1,4 @@
-"""Tables of Lightning, Keras and YOLO: appended rows, columns that come later, files that are not of this run."""
+"""Tables of Lightning, Keras and YOLO, and JSON lines: appended rows, later columns, files of other runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.shipping.eventfiles import CsvPoints
+from stoker.agent.shipping.tablefiles import TableFilePoints
 
 
 @pytest.fixture
@@ -21,12 +21,12 @@ def version(work: Path, number: int, logs: str = "lightning_logs") -> Path:
     return folder / "metrics.csv"
 
 
-def points(source: CsvPoints) -> list[tuple[float | None, dict[str, float | None]]]:
+def points(source: TableFilePoints) -> list[tuple[float | None, dict[str, float | None]]]:
     return [(one.step, dict(one.values)) for one in source.fresh(final=True)]
 
 
 def test_rows_are_points_with_the_cells_that_hold_something(work: Path) -> None:
-    source = CsvPoints(work, work / "outputs", 0)
+    source = TableFilePoints(work, work / "outputs", 0)
     file = version(work, 0)
     file.write_text("epoch,step,train_loss,val_acc\n0,9,0.5,\n0,19,,0.75\n0,2")
     assert points(source) == [(9, {"epoch": 0, "train_loss": 0.5}), (19, {"epoch": 0, "val_acc": 0.75})]
@@ -36,7 +36,7 @@ def test_rows_are_points_with_the_cells_that_hold_something(work: Path) -> None:
 
 
 def test_a_new_column_does_not_bring_old_rows_again(work: Path) -> None:
-    source = CsvPoints(work, work / "outputs", 0)
+    source = TableFilePoints(work, work / "outputs", 0)
     file = version(work, 0, "logs/mnist")
     file.write_text("step,loss\n1,0.5\n")
     assert points(source) == [(1, {"loss": 0.5})]
@@ -46,7 +46,7 @@ def test_a_new_column_does_not_bring_old_rows_again(work: Path) -> None:
 
 def test_what_was_there_before_is_of_another_training(work: Path) -> None:
     version(work, 0).write_text("step,loss\n1,0.5\n")
-    source = CsvPoints(work, work / "outputs", 0)
+    source = TableFilePoints(work, work / "outputs", 0)
     version(work, 1).write_text("step,loss\n1,0.25\n")
     assert points(source) == [(1, {"loss": 0.25})]
 
@@ -55,13 +55,13 @@ def test_files_in_the_outputs_are_read_from_where_an_earlier_attempt_ended(work:
     file = work / "outputs" / "run" / "metrics.csv"
     file.parent.mkdir()
     file.write_text("step,loss\n1,0.5\n")
-    source = CsvPoints(work, work / "outputs", 0, ["run/metrics.csv"])
+    source = TableFilePoints(work, work / "outputs", 0, ["run/metrics.csv"])
     file.write_text("step,loss\n1,0.5\n2,0.25\n")
     assert points(source) == [(2, {"loss": 0.25})]
 
 
 def test_the_table_of_yolo_is_read_where_it_lies_with_its_blanks(work: Path) -> None:
-    source = CsvPoints(work, work / "outputs", 0)
+    source = TableFilePoints(work, work / "outputs", 0)
     folder = work / "runs" / "detect" / "train"
     folder.mkdir(parents=True)
     (folder / "results.csv").write_text("   epoch,   train/box_loss,  metrics/mAP50(B)\n   1,   1.5,   0.25\n")
@@ -70,14 +70,32 @@ def test_the_table_of_yolo_is_read_where_it_lies_with_its_blanks(work: Path) -> 
 
 
 def test_the_log_of_keras_is_read_in_the_outputs(work: Path) -> None:
-    source = CsvPoints(work, work / "outputs", 0)
+    source = TableFilePoints(work, work / "outputs", 0)
     (work / "outputs" / "training.log").write_text("epoch,accuracy,loss\n0,0.5,0.75\n")
     assert points(source) == [(0, {"accuracy": 0.5, "loss": 0.75})]
 
 
 def test_a_file_without_steps_or_numbers_says_nothing(work: Path) -> None:
-    source = CsvPoints(work, work / "outputs", 0)
+    source = TableFilePoints(work, work / "outputs", 0)
     version(work, 0).write_text("name,loss\nresnet,0.5\n")
     version(work, 1).write_text("step,loss\none,two\n1\n\n")
     version(work, 2).write_bytes(b"\xff\x00,\n\x00\n")
+    assert points(source) == []
+
+
+def test_files_in_a_folder_of_checkpoints_are_read_from_where_an_earlier_attempt_ended(work: Path) -> None:
+    file = work / "exp" / "mlp" / "v0" / "metrics.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("step,loss\n1,0.5\n")
+    source = TableFilePoints(work, work / "outputs", 0, (), [work / "exp"])
+    file.write_text("step,loss\n1,0.5\n2,0.25\n")
+    (file.parent / "stats.jsonl").write_text('{"step": 2, "Loss/G": {"mean": 0.5}}\nno object\n{"step": 3')
+    assert points(source) == [(2, {"loss": 0.25}), (2, {"Loss/G/mean": 0.5})]
+    (file.parent / "stats.jsonl").write_text('{"step": 2}\nno object\n{"step": 3, "acc": 0.75}\n')
+    assert points(source) == [(3, {"acc": 0.75})]
+
+
+def test_json_lines_of_another_name_are_no_metrics(work: Path) -> None:
+    source = TableFilePoints(work, work / "outputs", 0)
+    (work / "outputs" / "predictions.jsonl").write_text('{"id": 1, "score": 0.5}\n')
     assert points(source) == []

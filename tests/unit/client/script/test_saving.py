@@ -71,6 +71,17 @@ KEPT: dict[str, tuple[str, list[str]]] = {
     "equinox": ("import equinox as eqx\neqx.tree_serialise_leaves('model.eqx', None)", ["model.eqx"]),
     "fastai": ("from fastai.vision.all import *\nlearn.save('stage-1')\nlearn.export('model.pkl')", ["models", "model.pkl"]),
     "flax": ("open('params.msgpack', 'wb').write(b'')", ["params.msgpack"]),
+    "any ending": ("import torch\ntorch.save({}, 'ppo.cleanrl_model')", ["ppo.cleanrl_model"]),
+    "own ending": ("import os, pyro\nif os.path.exists('p.save'):\n    store.load('p.save')\nstore.save('p.save')", ["p.save"]),
+    "own method": (
+        "import torch\nclass M:\n    def save(self, label):\n        torch.save({}, f'nets/{label}.pth')\nM().save('latest')",
+        ["nets"],
+    ),
+    "own name": (
+        "import os, torch\ndef a():\n    path = 'x.pth'\n    return os.path.join('saved', path)\n"
+        "def b(**k):\n    path = k.pop('path', a())\n    torch.save({}, path)",
+        ["saved"],
+    ),
     "spacy": ("import spacy\nspacy.blank('en').to_disk('model_out')", ["model_out"]),
 }  # fmt: skip
 NOT_KEPT = [

@@ -1,0 +1,131 @@
+"""What `stoker init` learns from configuration files, variables, options that a loop declares, and a README."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stoker.client.script.starter import propose
+from stoker.client.submit import jobfile
+from stoker.model.job.job import Job
+
+TRAIN = "import os, sys, argparse, torch\nloss.backward()\n"
+NEWEST = "${checkpoint.newest}"
+
+
+def job_of(folder: Path, **files: str) -> Job:
+    """The job for these files: `a__b_py` is `a/b.py`."""
+    for name, text in files.items():
+        stem, _, ending = name.replace("__", "/").rpartition("_")
+        path = folder / f"{stem}.{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "stoker.yaml").write_text(propose(folder).text)
+    return jobfile.read(folder / "stoker.yaml").job
+
+
+SOLVER = """
+class Solver:
+    def __init__(self, cfg):
+        self.folder = cfg["save_folder"]
+        torch.load(self.folder)
+    def save(self, epoch):
+        torch.save({}, os.path.join(self.folder, f"{epoch}.ckpt"))
+"""
+READS = "import yaml\ncfg = yaml.safe_load(open(sys.argv[1]))\n"
+
+
+def test_the_file_that_the_command_names_says_where_a_script_saves(tmp_path: Path) -> None:
+    config = "seed: 7\nroot: results/<seed>\nsave_folder: !ref <root>/save\nmodel: !new:torch.nn.Linear\n  in: 3\n"
+    shown = "```\npython train.py hparams/small.yaml\n```\n"
+    job = job_of(tmp_path, train_py=TRAIN + READS + SOLVER, hparams__small_yaml=config, README_md=shown)
+    assert (job.run, job.checkpoints) == ("python train.py hparams/small.yaml", ("results",))
+
+
+@pytest.mark.parametrize(("value", "wanted"), [("False", "True"), ("null", NEWEST), ("''", NEWEST)])
+def test_a_key_that_says_not_to_resume_is_overridden_where_pairs_are_taken(
+    value: str, wanted: str, tmp_path: Path
+) -> None:
+    code = TRAIN + "cfg = load('c.yaml')\ncfg |= dict(one.split('=', 1) for one in sys.argv[1:])\n" + SOLVER
+    config = f"save_folder: exps/a\nresume_from_checkpoint: {value}\n"
+    job = job_of(tmp_path, train_py=code, c_yaml=config)
+    assert (job.resume, job.checkpoints) == (f"resume_from_checkpoint={wanted}", ("exps",))
+
+
+def test_a_key_is_not_overridden_where_no_pairs_are_taken(tmp_path: Path) -> None:
+    code = TRAIN + "cfg = load('c.yaml')\n" + SOLVER
+    assert job_of(tmp_path, train_py=code, c_yaml="save_folder: a\nresume: null\n").resume is None
+
+
+SAVES = "torch.save({}, os.path.join(args.DIR, 'last.pt'))\n"
+
+
+@pytest.mark.parametrize("read", ["os.environ['SM_MODEL_DIR']", "os.environ.get('SM_MODEL_DIR', '/opt/ml/model')"])
+def test_a_variable_that_names_where_to_save_is_set(read: str, tmp_path: Path) -> None:
+    job = job_of(tmp_path, train_py=TRAIN + f"torch.save({{}}, {read} + '/last.pt')\n")
+    assert (dict(job.env), job.outputs, job.checkpoints) == ({"SM_MODEL_DIR": "outputs"}, "outputs", ("outputs",))
+
+
+@pytest.mark.parametrize("read", ["os.environ.get('CKPT_DIR', 'ckpt')", "os.environ['HF_TOKEN']"])
+def test_a_variable_with_a_path_of_its_own_or_another_meaning_is_not_set(read: str, tmp_path: Path) -> None:
+    assert not job_of(tmp_path, train_py=TRAIN + f"torch.save({{}}, {read} + '/model.pt')\n").env
+
+
+def test_an_absolute_folder_that_an_option_names_is_replaced(tmp_path: Path) -> None:
+    option = "p = argparse.ArgumentParser()\np.add_argument('--checkpoint-path', default='/opt/ml/checkpoints')\n"
+    saves = "args = p.parse_args()\ntorch.save({}, args.checkpoint_path + '/checkpoint.pth')\n"
+    assert job_of(tmp_path, train_py=TRAIN + option + saves).run == "python train.py --checkpoint-path ${checkpoints}"
+
+
+DICT = "defaults = dict(lr=1e-4, resume_checkpoint='', out_dir='o')\nfor k, v in defaults.items():\n"
+FIELDS = (
+    "from dataclasses import dataclass, fields\n@dataclass\nclass Config:\n    lr: float = 1e-4\n"
+    "    resume_checkpoint: str = ''\n    out_dir: str = 'o'\nfor k in fields(Config):\n"
+)
+
+
+@pytest.mark.parametrize("declared", [DICT, FIELDS])
+def test_options_that_a_loop_declares_are_found(declared: str, tmp_path: Path) -> None:
+    loop = f"p = argparse.ArgumentParser()\n{declared}    p.add_argument(f'--{{k}}')\nargs = p.parse_args()\n"
+    job = job_of(tmp_path, train_py=TRAIN + loop + SAVES.replace("DIR", "out_dir"))
+    assert job.run == "python train.py --out_dir ${outputs}"
+    assert job.resume == f"--resume_checkpoint {NEWEST}"
+
+
+def test_the_readme_may_give_the_short_name_of_an_option(tmp_path: Path) -> None:
+    option = "p = argparse.ArgumentParser()\np.add_argument('-m', '--model', required=True)\n"
+    shown = "python train.py -c base.json -m small\n"
+    assert job_of(tmp_path, train_py=TRAIN + option, README_md=shown).run == "python train.py -m small"
+
+
+def test_the_readme_gives_the_arguments_without_a_name(tmp_path: Path) -> None:
+    options = "p = argparse.ArgumentParser()\np.add_argument('config')\np.add_argument('--work-dir')\n"
+    shown = "python train.py configs/a.py --work-dir x\n"
+    job = job_of(tmp_path, train_py=TRAIN + options, configs__a_py="", README_md=shown)
+    assert job.run == "python train.py --work-dir ${outputs} configs/a.py"
+
+
+def test_options_of_absl_that_are_marked_are_required(tmp_path: Path) -> None:
+    flags = (
+        "from absl import flags\nflags.DEFINE_string('config', None, '')\nflags.mark_flags_as_required(['config'])\n"
+    )
+    shown = "`python train.py --config=a.py --workdir=/tmp/x`\n"
+    assert job_of(tmp_path, train_py=TRAIN + flags, README_md=shown).run == "python train.py --config=a.py"
+
+
+def test_a_script_in_a_folder_that_imports_from_the_root_is_started_as_a_module(tmp_path: Path) -> None:
+    job = job_of(tmp_path, tools__train_py=TRAIN + "from lib import model\n", lib____init___py="", lib__model_py="")
+    assert job.run == "python -m tools.train"
+
+
+def test_a_script_that_finds_the_root_or_imports_from_its_own_folder_is_started_by_its_path(tmp_path: Path) -> None:
+    for name, code in {"a": "sys.path.insert(0, '..')\n", "b": "import near\n"}.items():
+        code = TRAIN + code + "from lib import model\n"
+        job = job_of(tmp_path / name, tools__train_py=code, lib__model_py="", tools__near_py="")
+        assert job.run == "python tools/train.py"
+
+
+def test_what_is_saved_outside_is_reported_without_a_framework(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import pickle\npickle.dump({}, open('/data/models/m.pkl', 'wb'))\n")
+    assert "saves to `/data/models/m.pkl`" in propose(tmp_path).advice[0]
