@@ -30,7 +30,7 @@ _BETWEEN_S = 0.02
 
 def run(plan: Plan) -> Result:
     """Not from an installation of its own: the Azure SDKs would be installed for this alone."""
-    result = Result("azure", versions={"stoker": _commit()})
+    result = Result("azure", versions={"stoker": commit()})
     with workplace() as place, _cloud(place) as cloud:
         samples = plan.interleave(
             {
@@ -60,7 +60,7 @@ class Cloud:
             _started(run)
             begun = time.time()
             twin.evict(self._client.settings, run.facts, notice_s)
-            made = _until(lambda: [one for one in self._made(run) if one.timestamp() > begun])
+            made = until(lambda: [one for one in self._made(run) if one.timestamp() > begun])
             return made[0].timestamp() - begun
 
     @contextmanager
@@ -72,7 +72,7 @@ class Cloud:
         finally:
             run.cancel()
             run.wait(LIMIT_S)
-            _until(lambda: not self._made(run))
+            until(lambda: not self._made(run))
 
     def _made(self, run: RunHandle) -> list[datetime]:
         """When each machine of the run that is there was made, the first first."""
@@ -83,35 +83,35 @@ class Cloud:
 
 @contextmanager
 def _cloud(place: Path) -> Iterator[Cloud]:
-    settings = _settings(place)
+    mine = settings(place)
     folder = place / "project"
     folder.mkdir()
     try:
-        yield Cloud(Client.connect(settings), folder)
+        yield Cloud(Client.connect(mine), folder)
     finally:
-        launch.stop(settings)
-        twin.down(settings)
+        launch.stop(mine)
+        twin.down(mine)
 
 
-def _settings(place: Path) -> ClientSettings:
+def settings(place: Path) -> ClientSettings:
     home = place / "stoker"
     home.mkdir()
     mine = {"HOME": str(place), "STOKER_HOME": str(home), "PATH": os.environ["PATH"]}
     return from_environment({**clean_environment(mine), "VIRTUAL_ENV": str(Path(sys.executable).parents[1])})
 
 
-def _commit() -> str:
+def commit() -> str:
     said = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
     return f"this work tree at {said.stdout.strip() or 'no commit'}"
 
 
 def _started(run: RunHandle) -> datetime:
-    started = _until(lambda: run.refresh().facts.started_at)
+    started = until(lambda: run.refresh().facts.started_at)
     assert started  # what was waited for
     return started
 
 
-def _until(done: Callable[[], Found]) -> Found:
+def until(done: Callable[[], Found]) -> Found:
     deadline = time.monotonic() + LIMIT_S
     while not (found := done()):
         if time.monotonic() > deadline:
