@@ -5,14 +5,15 @@ All sums are dollars of the United States: prices are asked for in them, and not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from enum import StrEnum
 
 SAVE_S = 3.0  # the least that a script is given to save, before its run has cost what it may
 FINISH_S = 2.0  # the least that is held back to end it, and to upload what is left
 UNLIMITED = Decimal(10**9)  # more than anybody can set
+_NANO = Decimal("0.000000001")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,12 @@ class Fuse:
         if self.usd_per_hour <= 0:
             return float("inf")
         return float((self.stop_at_usd - self.spent_usd) * 3600 / self.usd_per_hour)
+
+    def at(self, now: datetime) -> Fuse:
+        """The same, as of a later time: a node counts from when it reads it, not from when it was computed."""
+        gone_s = Decimal(max((now - self.as_of).total_seconds(), 0.0))
+        spent = self.spent_usd + (self.usd_per_hour * gone_s / 3600).quantize(_NANO, ROUND_UP)
+        return replace(self, spent_usd=spent, as_of=now) if gone_s else self
 
 
 @dataclass(frozen=True, slots=True)

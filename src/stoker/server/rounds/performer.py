@@ -299,7 +299,8 @@ class Performer:
         if attempt.key not in self._wishes:
             self._wishes[attempt.key] = await call(self._said, run, attempt, key)
         if wishes != self._wishes[attempt.key]:
-            await call(self._put, run, attempt, key, wishes)
+            fuse = wishes.fuse and wishes.fuse.at(self._clock.now())  # the store may have failed since it was computed
+            await call(self._put, run, attempt, key, replace(wishes, fuse=fuse))
             self._wishes[attempt.key] = wishes
         if wishes.wish is Wish.CANCEL:
             self.told.setdefault(attempt.key, self._clock.steady())

@@ -185,6 +185,12 @@ def test_a_fuse_says_how_many_seconds_are_left(now: datetime) -> None:
     assert Fuse(Decimal(1), Decimal(0), Decimal(0), now).seconds == float("inf")
 
 
+def test_a_fuse_that_is_told_late_has_less_time_left(now: datetime) -> None:
+    fuse, later = Fuse(Decimal(100), Decimal(0), Decimal(3600), now), now + timedelta(seconds=30)
+    assert fuse.at(later) == Fuse(Decimal(100), Decimal(30), Decimal(3600), later)
+    assert (fuse.at(later).seconds, fuse.at(now), fuse.at(now - timedelta(1))) == (70, fuse, fuse)
+
+
 def test_no_minute_counts_that_a_machine_had_removed_itself_by(make_run: Make, now: datetime) -> None:
     """Nobody looked for eight hours, and the last report was written after one."""
     run = meter.metered(costing(make_run, now), sees(costing(make_run, now)), after(now, 60))
