@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `services` and `faultproxy`
 
 from services import Azurite, S3Server, run_azurite, run_s3  # found by the line above
+
+settings.register_profile("stoker", deadline=None)  # a busy computer is no reason to fail
+settings.load_profile("stoker")
 
 
 @pytest.fixture(scope="session")
