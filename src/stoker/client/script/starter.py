@@ -390,4 +390,11 @@ def _scalar(text: str) -> str:
     plain = re.fullmatch(r"[A-Za-z_./$][\w ./${}=+,@-]*", text) and text == text.strip() and " #" not in text
     flags = re.fullmatch(r"--[\w ./${}=+@-]*", text) and text == text.strip()
     safe = (plain and "," not in text) or flags or (plain and " " in text)
-    return text if safe and text.lower() not in ("null", "true", "false") else json.dumps(text, ensure_ascii=False)
+    if safe and text.lower() not in ("null", "true", "false"):
+        return text
+    return re.sub(r"[^ -~]", _escaped, json.dumps(text, ensure_ascii=False))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """YAML refuses some characters, such as DEL, that JSON takes as they are."""
+    return found[0] if found[0].isprintable() else f"\\U{ord(found[0]):08x}"

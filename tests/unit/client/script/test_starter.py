@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from stoker.client.script.starter import propose, starter
@@ -269,6 +269,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=3), st.lists(TEXTS, max_size=3))
+@example([("\x7f", "~")], ["~"])
 def test_whatever_the_script_says_the_starter_can_be_read(
     tmp_path: Path, flags: list[tuple[str, str]], writes: list[str]
 ) -> None:
