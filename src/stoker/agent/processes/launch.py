@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import MARK
 from stoker.model.job.commandline import with_notebooks, with_resume
-from stoker.model.job.job import NEWEST, Job, Launcher, substitute
+from stoker.model.job.job import NEWEST, NUMBER, Job, Launcher, substitute
 from stoker.model.job.sections import DEFAULT, is_folder
 from stoker.model.orders import Orders, Terminal
 
@@ -77,14 +78,26 @@ def command_line(orders: Orders, folder: NodeFolder, newest: str = "") -> str:
         "checkpoints": folder.work / _checkpoints(orders),
         **{f"data.{name}": path for name, path in orders.data.items()},
     }
-    if newest:
-        values[NEWEST] = folder.work / newest
     quoted = {name: shlex.quote(str(value)) for name, value in values.items()}
-    arguments = substitute(orders.job.resume or "", quoted) if newest else ""
+    arguments = substitute(orders.job.resume or "", quoted | _resuming(folder, newest)) if newest else ""
+    if f"${{{NUMBER}}}" in arguments:
+        arguments = ""  # nothing has a number yet: the script starts over, as without a checkpoint
     line = with_notebooks(with_resume(substitute(orders.job.run, quoted), arguments))
     word = line.split(maxsplit=1)[0]
     single = not set(line.strip()) & _OPERATORS and not set(word) & _NOT_IN_NAMES and f" {word} " not in _SHELL_WORDS
     return f"exec {line.strip()}" if single else line
+
+
+_NUMBERED = re.compile(r"(?i)(?:epoch|step|iter)\D{0,6}(\d+)")
+
+
+def _resuming(folder: NodeFolder, newest: str) -> dict[str, str]:
+    """What only `resume` may refer to. The number is that of the epoch, step or iteration in the name, or else the last
+    one in it."""
+    name = Path(newest).name
+    numbers = _NUMBERED.findall(name) or re.findall(r"\d+", name)[-1:]
+    found = {NUMBER: str(int(numbers[0]))} if numbers else {}
+    return {NEWEST: shlex.quote(str(folder.work / newest)), **found}
 
 
 # A single command replaces its shell, so that signals and exit codes are its own. Any other line is unchanged.

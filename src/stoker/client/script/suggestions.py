@@ -16,7 +16,7 @@ from stoker.client.script.script import Script, look
 from stoker.model.job.commandline import NOTEBOOK
 from stoker.model.job.sections import DEFAULT, is_folder
 
-_NEWEST = "${checkpoint.newest}"
+_NEWEST, _NUMBER = "${checkpoint.newest}", "${checkpoint.number}"
 _SAYS_SO = re.compile(
     r"(auto[_-]?)?(resume|restore|continue)"
     r"([_-]?(from|path|checkpoint|ckpt|file|training|train|model|weights|run|state|dir|last|latest|if|possible))*"
@@ -29,6 +29,9 @@ _MAY_MEAN_IT = re.compile(
 )
 _WEIGHTS = re.compile(r"(load[_-])?(weights|pretrained|model[_-]path|init(ial)?([_-](checkpoint|ckpt|weights|model))?)")
 _NOT = re.compile(r"(no|dont|skip)[_-].*|.*[_-](opt|optimizer|only|freq|every|interval|steps|epoch)")
+_BY_NUMBER = re.compile(
+    r"(resume|restore|continue|load)[_-]?((from|at)[_-]?)?(it|iters?|iterations?|steps?|epochs?)(num)?"
+)
 _PROGRESS = re.compile(
     r"(?i)(last_|start_|cur(rent)?_|num_)?(epochs?(_run)?|steps?|global_step|iter(ation)?(_num)?s?|optimi[sz]er)"
 )
@@ -54,7 +57,13 @@ def resume_arguments(script: Script, *, resumes: bool = False) -> str:
                 and _is_meant(flag, script, pattern, resumes=resumes)
             ):
                 return _written(flag)
-    return _configured(script)
+    return _configured(script) or ("" if resumes else _by_number(script))
+
+
+def _by_number(script: Script) -> str:
+    """As `--resume_iters 20000`, for a script that makes the path from it."""
+    meant = (flag for flag in script.flags if flag.number and _BY_NUMBER.fullmatch(flag.bare.lower()))
+    return next((f"{flag.name} {_NUMBER}" for flag in meant), "")
 
 
 def _is_meant(flag: ScriptFlag, script: Script, pattern: re.Pattern[str], *, resumes: bool) -> bool:

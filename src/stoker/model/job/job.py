@@ -343,7 +343,7 @@ def schema() -> dict[str, Any]:
 _REFERENCE = re.compile(r"\$\{([a-z][a-z_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)?)\}")
 
 
-NEWEST = "checkpoint.newest"
+NEWEST, NUMBER = "checkpoint.newest", "checkpoint.number"
 
 
 def references(job: Job) -> list[str]:
@@ -358,7 +358,7 @@ def substitute(command: str, values: Mapping[str, str]) -> str:
 
 def _unknown_references(job: Job) -> list[Problem]:
     known = references(job)
-    for_resume = [name for name in known if name != "resume"] + [NEWEST]
+    for_resume = [name for name in known if name != "resume"] + [NEWEST, NUMBER]
     return _unknown_in("run", job.run, known) + _unknown_in("resume", job.resume or "", for_resume)
 
 

@@ -154,6 +154,21 @@ def test_any_other_line_is_left_to_the_shell(line: str) -> None:
     assert command_line(orders(line), FOLDER) == line
 
 
+@pytest.mark.parametrize(
+    ("newest", "expected"),
+    [
+        ("models/20000-G.ckpt", " --resume_iters 20000"),
+        ("models/resnet50_epoch_007.pt", " --resume_iters 7"),
+        ("models/checkpoint-500", " --resume_iters 500"),
+        ("models/last.pt", ""),
+        ("", ""),
+    ],
+)
+def test_a_script_that_resumes_by_a_number_gets_that_of_its_newest_checkpoint(newest: str, expected: str) -> None:
+    given = orders("python t.py", resume="--resume_iters ${checkpoint.number}")
+    assert command_line(given, FOLDER, newest) == f"exec python t.py{expected}"
+
+
 def test_the_first_checkpoint_folder_is_the_one_that_is_named() -> None:
     given = orders("t ${checkpoints}", checkpoints=["ck/a", "b"])
     assert command_line(given, FOLDER) == "exec t /node/work/ck/a"

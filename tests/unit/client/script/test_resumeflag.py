@@ -57,6 +57,9 @@ def resume(tmp_path: Path, code: str, **modules: str) -> str:
         ('"--resume_optimizer_only", action="store_true"', ""),
         ('"--resume", type=int, default=0', ""),  # the number of an epoch, or 0 and 1
         ('"--resume_from", type=float', ""),
+        ('"--resume_iters", type=int, default=None', "--resume_iters ${checkpoint.number}"),
+        ('"--load-epoch", type=int, default=0', "--load-epoch ${checkpoint.number}"),
+        ('"--resume_iters", type=int); p.add_argument("--resume"', f"--resume {NEWEST}"),
         ('"--resume", choices=["auto", "never"], default="never"', "--resume auto"),
         ('"--resume", choices=("never", "must"), default="never"', ""),
         ('"-r", dest="resume"', f"-r {NEWEST}"),
