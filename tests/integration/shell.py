@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,12 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from stoker.agent.pack import pack
 from stoker.cli.commands.watch.show import so_far
 from stoker.client.api.client import Client
 from stoker.client.api.connection import Connection
@@ -28,7 +24,6 @@ from stoker.client.settings import from_environment
 from stoker.errors import StokerError, StoreDenied, StoreUnavailable
 from stoker.model.run.run import Run
 from stoker.model.wire import to_plain
-from stoker.model.workspace.home import Home
 
 PATIENCE_S = 60.0
 ENDS = ("succeeded", "failed", "cancelled")
@@ -159,21 +154,11 @@ def _with_metrics(run: RunHandle) -> Run:
     return run.facts
 
 
-@cache
-def _agents() -> TemporaryDirectory[str]:
-    """With the agent of this computer's nodes: compiling it takes half a second of a processor, in every new home."""
-    folder = TemporaryDirectory(prefix="stoker-agents-")
-    pack(Path(folder.name))
-    return folder
-
-
 @contextmanager
 def made_shell(root: Path) -> Iterator[Shell]:
     """Nothing outlives it."""
     home, folder = root / "home", root / "project"
     folder.mkdir()
-    home.mkdir(mode=0o700)
-    shutil.copytree(_agents().name, Home(home).agents)
     keep = {name: os.environ[name] for name in os.environ if not name.startswith(("STOKER_", "PYTHON"))}
     environ = {**keep, "STOKER_HOME": str(home), "STOKER_SLOTS": "2", "PYTHONDONTWRITEBYTECODE": "1"}
     shell = Shell(home, folder, environ)
