@@ -49,7 +49,7 @@ def test_files_with_metrics_are_named_in_the_log(shell: Shell) -> None:
     table = "epoch,train_loss\\n0,0.5\\n1,0.25\\n"
     shell.write("train.py", f"open('outputs/metrics.csv', 'w').write('{table}')\n")
     shell.write("stoker.yaml", "name: table\nrun: python train.py\n")
-    told = "metrics found in CSV files: train_loss"
+    told = "metrics found in CSV or JSON files: train_loss"
     assert shell.stoker("run").stderr.count(told) == 1
     logs = shell.stoker("logs")
     assert (logs.stdout, logs.stderr.count(told)) == ("", 1)
