@@ -16,9 +16,9 @@ from typing import TypeVar
 from benchmarks.commands import workplace
 from benchmarks.measure import Goal, Plan, Result
 from benchmarks.subject import Stoker, installed
-from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
-from stoker.agent.checkpoints.files import OpenForWriting
+from stoker.agent.checkpoints.folders.choosing import Care
+from stoker.agent.checkpoints.folders.files import OpenForWriting
 from stoker.agent.checkpoints.restoring import put_back
 from stoker.agent.machine.machine import NodeFolder
 from stoker.client.api.handle import RunHandle

@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from benchmarks.measure import Goal, Plan, Result
-from stoker.engine.offers.queue import HIGH, LOW, NORMAL, Active, QueuedRun, decayed, ordered, pack
+from stoker.engine.queue.order import HIGH, LOW, NORMAL, Active, QueuedRun, decayed, ordered, pack
 
 WEEK_S = 7 * 86_400.0
 ROUND_S = 30.0  # between rounds while something may change

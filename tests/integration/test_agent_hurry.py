@@ -9,8 +9,8 @@ import pytest
 
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.shipping.logs import LogShipper, Masking, RankLog
-from stoker.agent.shipping.metrics import MetricsShipper, logged_points
-from stoker.agent.shipping.points import MetricPoint
+from stoker.agent.shipping.metrics.metrics import MetricsShipper, logged_points
+from stoker.agent.shipping.metrics.points import MetricPoint
 from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.shipping.worker import StoreTrouble
 from stoker.errors import Missing, StoreUnavailable

@@ -16,7 +16,9 @@ from stoker.model.workspace import layout
 # An agent that looks more often and waits less than real ones, so that a second is full of commits.
 HASTY = """
 import sys
-from stoker.agent.checkpoints import choosing, growing, keeper
+from stoker.agent.checkpoints import keeper
+from stoker.agent.checkpoints.folders import growing
+from stoker.agent.checkpoints.folders import choosing
 choosing.QUIET_S = growing.QUIET_S = 0.03
 keeper.EVERY_S = keeper.EVERY_RESTLESS_S = 0.005
 keeper.SHARE = 1

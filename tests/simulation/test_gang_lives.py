@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from stoker.engine.lease import spare_keys
 from stoker.engine.money import paying
 from stoker.engine.money.fuse import Allowance
+from stoker.engine.nodes.lease import spare_keys
 from stoker.engine.offers.market import Market
 from stoker.model.job.job import Job, Spot
 from stoker.model.run.run import Run, RunState

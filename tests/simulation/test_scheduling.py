@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.engine.offers.queue import HIGH, LOW, NORMAL, STARVED_S
+from stoker.engine.queue.order import HIGH, LOW, NORMAL, STARVED_S
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the benchmarks are not part of what is installed
 

@@ -7,9 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from stoker.engine import clusters, pausing
-from stoker.engine.offers import placement
-from stoker.engine.offers.queue import Packed
+from stoker.engine.queue import clusters, pausing, placement
+from stoker.engine.queue.order import Packed
 from stoker.model.job.job import Job, Priority
 from stoker.model.node import Cluster
 from stoker.model.run.run import RunState

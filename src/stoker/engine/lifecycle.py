@@ -12,9 +12,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from stoker.engine.decision import Decision, Land, Sighting, StartNode, StartSpare, StopNode, TellAgent
-from stoker.engine.lease import node_key, spare_key
 from stoker.engine.money import fuse, meter
-from stoker.engine.nodes import Fate, gone, is_unasked, keep, may_resume, missed, note_kept, tend_kept
+from stoker.engine.nodes.lease import node_key, spare_key
+from stoker.engine.nodes.nodes import Fate, gone, is_unasked, keep, may_resume, missed, note_kept, tend_kept
 from stoker.engine.offers.deadline import noted
 from stoker.engine.offers.gathering import in_one_network
 from stoker.engine.offers.market import attend

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from stoker.engine.decision import Sighting
-from stoker.engine.lease import idle, longest, spare_key, spare_keys
 from stoker.engine.money.fuse import release_s
-from stoker.engine.nodes import claimed, machine
+from stoker.engine.nodes.lease import idle, longest, spare_key, spare_keys
+from stoker.engine.nodes.nodes import claimed, machine
 from stoker.errors import StokerError
 from stoker.model.node import LAST_WORDS_S, Features, NodeSight, NodeState
 from stoker.model.orders import Wish

@@ -6,20 +6,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from stoker.engine import clusters, elastic, hanging, pausing
-from stoker.engine.clusters import NO_CLUSTERS, ClusterFacts
+from stoker.engine import hanging
 from stoker.engine.decision import Decision, Sighting, TellAgent
 from stoker.engine.lifecycle import ask_ahead, begin, cancelled_unseen
 from stoker.engine.money import meter, paying
 from stoker.engine.money.fuse import Allowance
 from stoker.engine.money.receipt import with_effort
 from stoker.engine.money.spending import NONE, LimitFacts, allowances
-from stoker.engine.nodes import may_resume, without_starts
+from stoker.engine.nodes import elastic
+from stoker.engine.nodes.nodes import may_resume, without_starts
 from stoker.engine.offers import gathering
 from stoker.engine.offers.deadline import words
 from stoker.engine.offers.market import Market, choose, let_go, wanted
-from stoker.engine.offers.placement import placed, room_left
-from stoker.engine.offers.queue import NOTHING_KNOWN, QueueFacts
+from stoker.engine.queue import clusters, pausing
+from stoker.engine.queue.clusters import NO_CLUSTERS, ClusterFacts
+from stoker.engine.queue.order import NOTHING_KNOWN, QueueFacts
+from stoker.engine.queue.placement import placed, room_left
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Wish
 from stoker.model.run.report import Report

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from stoker.engine.lease import longest
 from stoker.engine.looking import Heard
 from stoker.engine.money.fuse import dollars
 from stoker.engine.money.receipt import with_effort
 from stoker.engine.money.spending import name
+from stoker.engine.nodes.lease import longest
 from stoker.errors import StokerError
 from stoker.model.job.job import Job
 from stoker.model.node import Features

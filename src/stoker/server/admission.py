@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from posixpath import commonpath
 from urllib.parse import urlsplit
 
-from stoker.engine.elastic import PATIENCE_S
 from stoker.engine.money.fuse import dollars, least_start
+from stoker.engine.nodes.elastic import PATIENCE_S
 from stoker.engine.offers.market import fits_whole, needs
 from stoker.errors import BadInput, Conflict, Corrupt, JobInvalid, NotFound, Problem, StokerError, StoreFailed
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from stoker.engine.decision import Decision, Sighting, TellAgent
-from stoker.engine.gang import advance
 from stoker.engine.hanging import MOST_FRAMES_KEPT, MOST_HANGS, behind, diagnosed, noted, restarts
 from stoker.engine.lifecycle import begin
+from stoker.engine.nodes.gang import advance
 from stoker.model.job.sections import HangRule
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run.report import Outcome, Phase, Report

@@ -12,7 +12,7 @@ import pytest
 from stoker.engine.decision import StartNode
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.looking import Heard, Requests, goes_on, gone_keys, heard_out, outlives_s, sighting, vanished
-from stoker.engine.nodes import needed, release_unneeded
+from stoker.engine.nodes.nodes import needed, release_unneeded
 from stoker.errors import NoCapacity, StoreDenied
 from stoker.model.node import Features, NodeSight, NodeState, Offer
 from stoker.model.orders import Wish

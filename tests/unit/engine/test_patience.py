@@ -13,8 +13,8 @@ import pytest
 from stoker.engine.decision import Sighting, StartNode
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.money import meter
-from stoker.engine.offers.placement import LONGEST_DELAY_S, place
 from stoker.engine.patience import HOPELESS, LOGIN, MARKET, MOST_LOST, MOST_REFUSED, TABLE
+from stoker.engine.queue.placement import LONGEST_DELAY_S, place
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.run.report import Effort, Kept, Outcome, Phase, Report
 from stoker.model.run.run import AttemptState, Run, RunState

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stoker.engine.lease import BESIDE_S, DEFAULT_S, lease_s, longest
+from stoker.engine.nodes.lease import BESIDE_S, DEFAULT_S, lease_s, longest
 from stoker.model.node import LAST_WORDS_S, Features
 from stoker.model.orders import Wish
 from stoker.model.run.money import UNLIMITED, Fuse

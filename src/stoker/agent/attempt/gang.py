@@ -12,7 +12,15 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.agent.checkpoints.files import is_later, is_of_ranks, is_time, kind_of, label_of, own_steps, written_at
+from stoker.agent.checkpoints.folders.files import (
+    is_later,
+    is_of_ranks,
+    is_time,
+    kind_of,
+    label_of,
+    own_steps,
+    written_at,
+)
 from stoker.agent.checkpoints.restoring import Wanted
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes.launch import RemoteStart, Workplace

@@ -27,7 +27,7 @@ from stoker.agent.processes.launchers import commands
 from stoker.agent.processes.ranks import RankProcesses
 from stoker.agent.shipping import outputs
 from stoker.agent.shipping.logs import Masking
-from stoker.agent.shipping.points import MetricPoint
+from stoker.agent.shipping.metrics.points import MetricPoint
 from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.shipping.worker import StoreTrouble, persist
 from stoker.agent.visits.visit import VisitDoor

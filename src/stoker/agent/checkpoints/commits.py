@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 
-from stoker.agent.checkpoints.choosing import Care, Choosing, Chosen
 from stoker.agent.checkpoints.contents import Changing, Contents, Pins, Sending
-from stoker.agent.checkpoints.copies import Clone, Clones, Copy, Databases
-from stoker.agent.checkpoints.counting import HeldState, SaveCounter
-from stoker.agent.checkpoints.files import OpenForWriting, Writers, descendants
+from stoker.agent.checkpoints.folders.choosing import Care, Choosing, Chosen
+from stoker.agent.checkpoints.folders.copies import Clone, Clones, Copy, Databases
+from stoker.agent.checkpoints.folders.counting import HeldState, SaveCounter
+from stoker.agent.checkpoints.folders.files import OpenForWriting, Writers, descendants
+from stoker.agent.checkpoints.folders.watching import Closer, FileWatch, FoundFile
 from stoker.agent.checkpoints.restoring import Retaining, is_fenced
-from stoker.agent.checkpoints.watching import Closer, FileWatch, FoundFile
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import belonging_to
 from stoker.errors import AlreadyThere

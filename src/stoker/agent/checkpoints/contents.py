@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from stoker.agent.checkpoints.files import Identity, numbers_in, room_for
-from stoker.agent.checkpoints.watching import FoundFile, Unkept
+from stoker.agent.checkpoints.folders.files import Identity, numbers_in, room_for
+from stoker.agent.checkpoints.folders.watching import FoundFile, Unkept
 from stoker.errors import Corrupt, Missing
 from stoker.model.snapshot import Entry
 from stoker.stores import Store

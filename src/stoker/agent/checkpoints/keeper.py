@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
+from stoker.agent.checkpoints.folders.choosing import Care
 from stoker.agent.shipping.worker import Patience, ShippingThread, StoreTrouble
 from stoker.errors import AlreadyThere, StokerError, StoreFailed
 from stoker.model.snapshot import CheckpointSet

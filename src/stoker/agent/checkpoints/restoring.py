@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from stoker.agent.checkpoints.contents import Contents
-from stoker.agent.checkpoints.files import is_later, is_time, label_of, present, written_at
+from stoker.agent.checkpoints.folders.files import is_later, is_time, label_of, present, written_at
 from stoker.agent.machine.machine import NodeFolder, remove_tree
 from stoker.errors import (
     AlreadyThere,

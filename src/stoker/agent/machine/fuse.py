@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from stoker.agent.checkpoints.keeper import Keeper
-from stoker.agent.shipping.points import MetricPoint
+from stoker.agent.shipping.metrics.points import MetricPoint
 from stoker.files import write_whole
 from stoker.model.orders import Notice
 from stoker.model.run.money import FINISH_S, SAVE_S, Fuse

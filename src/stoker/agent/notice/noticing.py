@@ -17,7 +17,7 @@ from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes.family import CpuPriority
 from stoker.agent.processes.ranks import RankProcesses
-from stoker.agent.shipping.points import MetricPoint
+from stoker.agent.shipping.metrics.points import MetricPoint
 from stoker.model.job.job import Job
 from stoker.model.job.sections import Target
 from stoker.model.orders import Notice

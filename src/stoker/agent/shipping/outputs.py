@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from stoker.agent.checkpoints.contents import Changing, Contents
-from stoker.agent.checkpoints.files import walk
+from stoker.agent.checkpoints.folders.files import walk
 from stoker.agent.shipping.worker import Patience, ShippingThread, StoreTrouble
 from stoker.errors import StokerError
 from stoker.model.job.sections import CheckpointPaths

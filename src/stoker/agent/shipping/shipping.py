@@ -7,11 +7,11 @@ from typing import Any
 
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.shipping.logs import LogShipper, Masking, RankLog
-from stoker.agent.shipping.metrics import EventFilePoints, MetricsShipper, are_apart, event_files, logged_points
+from stoker.agent.shipping.metrics.metrics import EventFilePoints, MetricsShipper, are_apart, event_files, logged_points
+from stoker.agent.shipping.metrics.points import MetricPoint
+from stoker.agent.shipping.metrics.printed import HELD_S, CountedLines, Counters, PrintedPoints
+from stoker.agent.shipping.metrics.tablefiles import TableFilePoints
 from stoker.agent.shipping.outputs import Mirror, OutputsShipper
-from stoker.agent.shipping.points import MetricPoint
-from stoker.agent.shipping.printed import HELD_S, CountedLines, Counters, PrintedPoints
-from stoker.agent.shipping.tablefiles import TableFilePoints
 from stoker.agent.shipping.worker import StoreTrouble
 from stoker.model.job.sections import CheckpointPaths
 from stoker.model.orders import Orders

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
 
 from stoker.engine.decision import Decision, StopNode, TellAgent
-from stoker.engine.lease import spare_keys
 from stoker.engine.money import meter
+from stoker.engine.nodes.lease import spare_keys
 from stoker.errors import BudgetTooSmall, Conflict
 from stoker.model.node import Offer
 from stoker.model.orders import Notice

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_UP, Context, Decimal
 
 from stoker.engine.decision import Sighting
-from stoker.engine.lease import spare_keys
+from stoker.engine.nodes.lease import spare_keys
 from stoker.engine.patience import WEATHER
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run.money import Spell

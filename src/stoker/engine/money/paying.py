@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from stoker.engine.decision import Action, Decision, Sighting, StartNode, StartSpare, TellAgent
-from stoker.engine.gang import advance
-from stoker.engine.lease import spare_keys
 from stoker.engine.money import fuse, meter
 from stoker.engine.money.fuse import Allowance
+from stoker.engine.nodes.gang import advance
+from stoker.engine.nodes.lease import spare_keys
 from stoker.engine.offers.market import Market, needs
 from stoker.model.node import NodeState, Offer
 from stoker.model.run.run import Run

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from stoker.engine.lease import node_of
 from stoker.engine.money.lineage import Loss, losses, steps_lost, unheard_s
 from stoker.engine.money.meter import NANO, cost, rate
+from stoker.engine.nodes.lease import node_of
 from stoker.model.run.money import Spell
 from stoker.model.run.receipt import Part, Receipt, Share, Stay, Taken, total
 from stoker.model.run.report import Effort, Phase, Report, joined_metrics

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from stoker.engine.decision import Sighting
-from stoker.engine.nodes import resumed
+from stoker.engine.nodes.nodes import resumed
 from stoker.engine.offers.market import Market, choose, fits_whole, needs, why_none
 from stoker.model.node import Offer
 from stoker.model.orders import Wish

@@ -9,10 +9,10 @@ from decimal import Decimal
 
 from fastapi import APIRouter, Request, Response
 
-from stoker.engine.clusters import busy, idle_nodes
 from stoker.engine.money import meter
 from stoker.engine.money.meter import cost
-from stoker.engine.nodes import claimed, spared
+from stoker.engine.nodes.nodes import claimed, spared
+from stoker.engine.queue.clusters import busy, idle_nodes
 from stoker.errors import BadInput, Conflict, NotFound, NotSetUp, StokerError
 from stoker.model.job.fields import nearest
 from stoker.model.node import (

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from stoker.engine import decision, showing
 from stoker.engine.decision import Decision
-from stoker.engine.offers.placement import queue
+from stoker.engine.queue.placement import queue
 from stoker.errors import BadInput, Conflict, NotFound, NotSetUp, StoreDenied, StoreUnavailable
 from stoker.model.job.job import Job
 from stoker.model.node import Offer, Pool

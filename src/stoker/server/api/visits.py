@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from stoker.engine import nodes
-from stoker.engine.nodes import claimed
+from stoker.engine.nodes import nodes
+from stoker.engine.nodes.nodes import claimed
 from stoker.errors import BadInput, Conflict, Malformed, Missing, ProviderFailed, StokerError, StoreUnavailable
 from stoker.model import untrusted, wire
 from stoker.model.node import Entrance, Frame, FrameKind

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from stoker.engine.nodes import restored
+from stoker.engine.nodes.nodes import restored
 from stoker.errors import Corrupt, HomeUnusable, StokerError, StoreFailed
 from stoker.model import wire
 from stoker.model.run.run import Run

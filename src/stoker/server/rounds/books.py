@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from stoker.engine.clusters import ClusterFacts, too_wide
 from stoker.engine.money.spending import NONE, LimitFacts, exhausted, paid, period
-from stoker.engine.offers.queue import QueueFacts, decayed, node_seconds, worked_s
+from stoker.engine.queue.clusters import ClusterFacts, too_wide
+from stoker.engine.queue.order import QueueFacts, decayed, node_seconds, worked_s
 from stoker.errors import Conflict, JobInvalid, NotFound, Problem
 from stoker.model import wire
 from stoker.model.job.fields import nearest

@@ -12,9 +12,9 @@ from typing import Any
 
 from stoker.engine import hanging
 from stoker.engine.decision import Action, Land, StartNode, StartSpare, StopNode, TellAgent, rate_per_hour
-from stoker.engine.lease import ahead, last_key
 from stoker.engine.looking import Requests
 from stoker.engine.money.fuse import is_news
+from stoker.engine.nodes.lease import ahead, last_key
 from stoker.engine.offers.gathering import gang_of
 from stoker.errors import (
     Corrupt,

@@ -9,12 +9,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from stoker.engine import clusters, looking, nodes, showing
-from stoker.engine.clusters import ClusterFacts
+from stoker.engine import looking, showing
 from stoker.engine.decision import Action, Decision, Sighting, StopNode
 from stoker.engine.looking import Requests
-from stoker.engine.offers.placement import ahead, turns, why_waiting
-from stoker.engine.offers.queue import NOTHING_KNOWN, QueueFacts
+from stoker.engine.nodes import nodes
+from stoker.engine.queue import clusters
+from stoker.engine.queue.clusters import ClusterFacts
+from stoker.engine.queue.order import NOTHING_KNOWN, QueueFacts
+from stoker.engine.queue.placement import ahead, turns, why_waiting
 from stoker.engine.rounds import Scene, untouched
 from stoker.engine.showing import Beside
 from stoker.errors import StokerError

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from stoker.engine.looking import Heard
-from stoker.engine.nodes import claimed
+from stoker.engine.nodes.nodes import claimed
 from stoker.errors import Malformed, Missing, StokerError, StoreFailed, StoreUnavailable
 from stoker.model import untrusted
 from stoker.model.run.report import MetricSummary, Phase, Report

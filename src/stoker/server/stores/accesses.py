@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from stoker.engine import lease as reckoning
-from stoker.engine.lease import node_of
+from stoker.engine.nodes import lease as reckoning
+from stoker.engine.nodes.lease import node_of
 from stoker.errors import StokerError, StoreDenied
 from stoker.model import wire
 from stoker.model.node import Lease, NodeRequest

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 
-from stoker.engine.lease import node_of
+from stoker.engine.nodes.lease import node_of
 from stoker.engine.offers.market import Market, needs
 from stoker.errors import LoginFailed, PriceTooHigh, ProviderFailed
 from stoker.model.job.job import Job

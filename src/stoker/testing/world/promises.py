@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from stoker.engine.lease import spare_keys
 from stoker.engine.money import meter
+from stoker.engine.nodes.lease import spare_keys
 from stoker.engine.patience import MOST_LOST, was_lost, without_progress
 from stoker.model import snapshot
 from stoker.model.orders import Wish

@@ -7,13 +7,14 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from stoker.engine import lease, looking, nodes, rounds
-from stoker.engine.clusters import ClusterFacts
+from stoker.engine import looking, rounds
 from stoker.engine.decision import Action, Decision, Land, Sighting, StartNode, StartSpare, StopNode, TellAgent
-from stoker.engine.lease import node_of, spare_key
 from stoker.engine.looking import Heard, Requests, gone_keys
 from stoker.engine.money import fuse
-from stoker.engine.nodes import GRACE_S
+from stoker.engine.nodes import lease, nodes
+from stoker.engine.nodes.lease import node_of, spare_key
+from stoker.engine.nodes.nodes import GRACE_S
+from stoker.engine.queue.clusters import ClusterFacts
 from stoker.errors import Conflict, ProviderFailed, StokerError, StoreDenied
 from stoker.model.node import Cluster, Need, NodeSight, Offer
 from stoker.model.orders import Wish

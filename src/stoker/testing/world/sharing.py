@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from stoker.engine.clusters import busy, is_replaced
-from stoker.engine.offers.queue import UNDER_WAY, width
+from stoker.engine.queue.clusters import busy, is_replaced
+from stoker.engine.queue.order import UNDER_WAY, width
 from stoker.model.orders import Wish
 from stoker.model.run.run import Run, RunState
 from stoker.testing.world.scenario import MishapKind

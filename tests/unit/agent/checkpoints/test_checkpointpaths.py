@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
-from stoker.agent.checkpoints.files import OpenForWriting, present
+from stoker.agent.checkpoints.folders.choosing import Care
+from stoker.agent.checkpoints.folders.files import OpenForWriting, present
 from stoker.agent.checkpoints.restoring import put_back
 from stoker.agent.machine.machine import NodeFolder
 from stoker.model.job.job import Job

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.checkpoints.counting import HeldState, SaveCounter
+from stoker.agent.checkpoints.folders.counting import HeldState, SaveCounter
 from stoker.model.job.sections import CheckpointPaths
 from stoker.stores.transfer.verified import Mark, mark_of
 

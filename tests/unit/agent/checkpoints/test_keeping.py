@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from stoker.agent.attempt.reporting import kept
-from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
-from stoker.agent.checkpoints.files import OpenForWriting
-from stoker.agent.checkpoints.growing import PARTIAL_S, QUIET_S
+from stoker.agent.checkpoints.folders.choosing import Care
+from stoker.agent.checkpoints.folders.files import OpenForWriting
+from stoker.agent.checkpoints.folders.growing import PARTIAL_S, QUIET_S
+from stoker.agent.checkpoints.folders.watching import STREAM_S
 from stoker.agent.checkpoints.restoring import put_back
-from stoker.agent.checkpoints.watching import STREAM_S
 from stoker.agent.machine.machine import NodeFolder
 from stoker.errors import AlreadyThere, StoreFailed
 from stoker.model.job.job import Job, Retention

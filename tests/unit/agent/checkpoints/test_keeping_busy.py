@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from test_keeping import CountingStore, Run
 
-from stoker.agent.checkpoints.choosing import Care
-from stoker.agent.checkpoints.growing import PARTIAL_S
-from stoker.agent.checkpoints.watching import STREAM_S
+from stoker.agent.checkpoints.folders.choosing import Care
+from stoker.agent.checkpoints.folders.growing import PARTIAL_S
+from stoker.agent.checkpoints.folders.watching import STREAM_S
 
 Writing = Iterator[float]  # yields how long it does nothing
 Written = dict[str, float]  # by name: when a file that is written once was closed

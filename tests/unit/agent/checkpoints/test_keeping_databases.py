@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from test_keeping import CountingStore, Run
 
-from stoker.agent.checkpoints.choosing import Care
-from stoker.agent.checkpoints.copies import LEAST_EVERY_S, TOLD_AFTER_S
+from stoker.agent.checkpoints.folders.choosing import Care
+from stoker.agent.checkpoints.folders.copies import LEAST_EVERY_S, TOLD_AFTER_S
 from stoker.model.snapshot import CheckpointSet
 
 

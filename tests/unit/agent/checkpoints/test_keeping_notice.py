@@ -9,10 +9,10 @@ import pytest
 from test_keeping import CountingStore, Run, uploads
 from test_keeping_busy import Script, last_is_one_of_the_others, latest_is_there, linked, pointed
 
-from stoker.agent.checkpoints.choosing import Care
-from stoker.agent.checkpoints.files import OpenForWriting, Writers
-from stoker.agent.checkpoints.growing import QUIET_S
-from stoker.agent.checkpoints.watching import DOUBTED_S
+from stoker.agent.checkpoints.folders.choosing import Care
+from stoker.agent.checkpoints.folders.files import OpenForWriting, Writers
+from stoker.agent.checkpoints.folders.growing import QUIET_S
+from stoker.agent.checkpoints.folders.watching import DOUBTED_S
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from test_keeping import CountingStore, Run
 
-from stoker.agent.checkpoints import copies
-from stoker.agent.checkpoints.choosing import Care
-from stoker.agent.checkpoints.growing import QUIET_S
-from stoker.agent.checkpoints.watching import STREAM_S
+from stoker.agent.checkpoints.folders import copies
+from stoker.agent.checkpoints.folders.choosing import Care
+from stoker.agent.checkpoints.folders.growing import QUIET_S
+from stoker.agent.checkpoints.folders.watching import STREAM_S
 from stoker.model.snapshot import CheckpointSet
 from stoker.stores.transfer.verified import Mark, mark_of
 

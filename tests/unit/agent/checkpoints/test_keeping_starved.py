@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from test_keeping import CountingStore, Run
 
-from stoker.agent.checkpoints import files
-from stoker.agent.checkpoints.choosing import Care
-from stoker.agent.checkpoints.files import OpenForWriting
-from stoker.agent.checkpoints.growing import QUIET_S
-from stoker.agent.checkpoints.watching import FoundFile
+from stoker.agent.checkpoints.folders import files
+from stoker.agent.checkpoints.folders.choosing import Care
+from stoker.agent.checkpoints.folders.files import OpenForWriting
+from stoker.agent.checkpoints.folders.growing import QUIET_S
+from stoker.agent.checkpoints.folders.watching import FoundFile
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from stoker.agent.checkpoints import restoring
-from stoker.agent.checkpoints.choosing import Care
 from stoker.agent.checkpoints.commits import Checkpoints
-from stoker.agent.checkpoints.files import OpenForWriting
+from stoker.agent.checkpoints.folders.choosing import Care
+from stoker.agent.checkpoints.folders.files import OpenForWriting
 from stoker.agent.checkpoints.restoring import put_back, read_fences
 from stoker.agent.machine.machine import NodeFolder
 from stoker.errors import Conflict, Corrupt, StoreFailed

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stoker.agent.machine.fuse import FuseClock, NodeFuse, TenantFuse, age_by_date, leave_word
-from stoker.agent.shipping.points import MetricPoint
+from stoker.agent.shipping.metrics.points import MetricPoint
 from stoker.model.orders import Notice
 from stoker.model.run.money import Fuse
 

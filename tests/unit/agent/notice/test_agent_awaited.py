@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stoker.agent.notice.noticing import Awaited
-from stoker.agent.shipping.points import MetricPoint
+from stoker.agent.shipping.metrics.points import MetricPoint
 from stoker.model.job.job import Job
 
 

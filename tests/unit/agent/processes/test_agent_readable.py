@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 
-from stoker.agent.checkpoints.files import room_for
+from stoker.agent.checkpoints.folders.files import room_for
 from stoker.agent.processes.family import readable
 
 

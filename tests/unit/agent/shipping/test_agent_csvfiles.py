@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.shipping.tablefiles import TableFilePoints
+from stoker.agent.shipping.metrics.tablefiles import TableFilePoints
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from stoker.agent.shipping.eventfiles import EventFile, EventScalar, scalars
-from stoker.agent.shipping.metrics import EventFilePoints, event_files, metric_name
-from stoker.agent.shipping.points import LONGEST_NAME
+from stoker.agent.shipping.metrics.eventfiles import EventFile, EventScalar, scalars
+from stoker.agent.shipping.metrics.metrics import EventFilePoints, event_files, metric_name
+from stoker.agent.shipping.metrics.points import LONGEST_NAME
 
 
 def simple(tag: str, value: float) -> Summary:

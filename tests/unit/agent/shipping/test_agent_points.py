@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.shipping.points import LONGEST_LINE, Lines, MetricPoint, Summaries, logged, printed, progress
+from stoker.agent.shipping.metrics.points import LONGEST_LINE, Lines, MetricPoint, Summaries, logged, printed, progress
 from stoker.checkpoint.surroundings import log, should_stop
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.shipping.points import LONGEST_LINE
-from stoker.agent.shipping.printed import PrintedLines, PrintedPoints, last_state
+from stoker.agent.shipping.metrics.points import LONGEST_LINE
+from stoker.agent.shipping.metrics.printed import PrintedLines, PrintedPoints, last_state
 from stoker.errors import JobInvalid
 from stoker.model.job.job import Job
 from stoker.model.job.sections import compiled

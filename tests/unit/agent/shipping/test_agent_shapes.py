@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.shipping.printed import PrintedPoints
-from stoker.agent.shipping.shapes import Shapes, candidates
+from stoker.agent.shipping.metrics.printed import PrintedPoints
+from stoker.agent.shipping.metrics.shapes import Shapes, candidates
 
 BAR = "━" * 20
 Wanted = tuple[float | None, Mapping[str, float]]

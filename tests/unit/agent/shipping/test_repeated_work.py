@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from stories import Told, adds_up, at, evicted, seconds, story, vanished
 
-from stoker.agent.shipping.points import MetricPoint
-from stoker.agent.shipping.printed import MOST_POINTS, CountedLines, Counters, numbers
+from stoker.agent.shipping.metrics.points import MetricPoint
+from stoker.agent.shipping.metrics.printed import MOST_POINTS, CountedLines, Counters, numbers
 from stoker.client.report.explain import explain
 from stoker.client.report.pages import taken_words
 from stoker.engine.money.receipt import receipt

@@ -8,7 +8,7 @@ import pytest
 
 from stoker.engine.decision import Sighting, StopNode, TellAgent
 from stoker.engine.lifecycle import advance, begin
-from stoker.engine.nodes import claimed, release
+from stoker.engine.nodes.nodes import claimed, release
 from stoker.errors import Conflict
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.orders import Wish

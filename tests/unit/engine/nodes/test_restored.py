@@ -12,7 +12,7 @@ import pytest
 
 from stoker.engine.decision import Decision, Sighting, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.money.fuse import set_budget
-from stoker.engine.nodes import RESTORED_GRACE_S, restored
+from stoker.engine.nodes.nodes import RESTORED_GRACE_S, restored
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import Scene, decide
 from stoker.model.node import NodeSight, NodeState, Offer

@@ -11,7 +11,7 @@ import pytest
 
 from stoker.engine.decision import Sighting, StartNode, StopNode
 from stoker.engine.lifecycle import advance, begin
-from stoker.engine.nodes import MUTE_S, RESTART_S, claimed, release_leftovers, spared
+from stoker.engine.nodes.nodes import MUTE_S, RESTART_S, claimed, release_leftovers, spared
 from stoker.engine.offers.market import Market, needs
 from stoker.engine.patience import MOST_LOST
 from stoker.engine.rounds import Scene, decide

@@ -11,7 +11,7 @@ import pytest
 
 from stoker.engine.decision import Sighting, StartNode, StartSpare
 from stoker.engine.lifecycle import advance, begin
-from stoker.engine.nodes import claimed
+from stoker.engine.nodes.nodes import claimed
 from stoker.engine.offers.market import FIRST_PAUSE_S, Market, choose, needs, why_none
 from stoker.engine.patience import MOST_LOST
 from stoker.engine.rounds import Scene, decide

@@ -7,7 +7,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.engine.offers.queue import HIGH, LOW, Active, QueuedRun, expected, ordered, pack
+from stoker.engine.queue.order import HIGH, LOW, Active, QueuedRun, expected, ordered, pack
 
 ROOM = 8
 WAITING = st.builds(

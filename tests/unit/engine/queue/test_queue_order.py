@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker.engine.offers.queue import CHARGE_S, HALF_LIFE_S, HIGH, LOW, STARVED_S, STEP_S, QueuedRun, decayed, ordered
+from stoker.engine.queue.order import CHARGE_S, HALF_LIFE_S, HIGH, LOW, STARVED_S, STEP_S, QueuedRun, decayed, ordered
 
 
 def ids(waiting: list[QueuedRun], used: dict[str, float] | None = None) -> list[str]:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from stoker import stores
-from stoker.engine.lease import node_of
+from stoker.engine.nodes.lease import node_of
 from stoker.errors import LoginFailed, Missing, ProviderUnavailable, StoreDenied, StoreFailed, StoreUnavailable
 from stoker.model import wire
 from stoker.model.node import Features, Lease, Need, NodeRequest, NodeSight, Offer

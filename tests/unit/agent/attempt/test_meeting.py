@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from stoker.agent.attempt.gang import MOST_ROUNDS, agreed, common, workers
-from stoker.agent.checkpoints.files import label_of, own_steps
+from stoker.agent.checkpoints.folders.files import label_of, own_steps
 from stoker.agent.processes.remote import LOOPBACK, mine
 from stoker.model.job.sections import CheckpointPaths
 from stoker.model.run.report import Ready, SavedSet

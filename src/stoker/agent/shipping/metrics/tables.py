@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from stoker.agent.shipping.namedvalues import NUMBER, is_metric, is_timing, split_of
+from stoker.agent.shipping.metrics.namedvalues import NUMBER, is_metric, is_timing, split_of
 
 MOST_ROWS = 200  # of a box
 _BAR = re.compile(r":?\s{0,8}\d{1,3}%\|.{0,400}$")  # tqdm's, behind a row of YOLO's

@@ -10,8 +10,16 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from stoker.agent.checkpoints.files import Companions, Partners, folders_of, is_shard, kind_of, numbers_in, place_of
-from stoker.agent.checkpoints.watching import FileWatch, FoundFile
+from stoker.agent.checkpoints.folders.files import (
+    Companions,
+    Partners,
+    folders_of,
+    is_shard,
+    kind_of,
+    numbers_in,
+    place_of,
+)
+from stoker.agent.checkpoints.folders.watching import FileWatch, FoundFile
 from stoker.model.snapshot import EntryKind
 from stoker.stores.transfer.verified import Mark
 

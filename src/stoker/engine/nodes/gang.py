@@ -14,7 +14,7 @@ from datetime import datetime
 from stoker.engine import lifecycle
 from stoker.engine.decision import Decision, Sighting, StartNode, StopNode, TellAgent
 from stoker.engine.lifecycle import STOP_PATIENCE_S
-from stoker.engine.nodes import Fate, given_up, gone, is_unasked, missed
+from stoker.engine.nodes.nodes import Fate, given_up, gone, is_unasked, missed
 from stoker.engine.offers.gathering import state_of
 from stoker.model.orders import Wish
 from stoker.model.run.report import Outcome, Report, joined, joined_metrics

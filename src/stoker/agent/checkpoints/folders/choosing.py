@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from stoker.agent.checkpoints.contents import open_still
-from stoker.agent.checkpoints.files import folders_of, kind_of, numbers_in
-from stoker.agent.checkpoints.growing import PARTIAL_S, QUIET_S, Growing, QuietTimes
-from stoker.agent.checkpoints.watching import FileWatch, FoundFile, Unkept
+from stoker.agent.checkpoints.folders.files import folders_of, kind_of, numbers_in
+from stoker.agent.checkpoints.folders.growing import PARTIAL_S, QUIET_S, Growing, QuietTimes
+from stoker.agent.checkpoints.folders.watching import FileWatch, FoundFile, Unkept
 from stoker.model.job.sections import BESIDE
 from stoker.model.snapshot import EntryKind
 from stoker.stores.transfer.verified import Mark

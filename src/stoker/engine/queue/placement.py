@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from stoker.engine.clusters import held_nodes
-from stoker.engine.offers.queue import (
+from stoker.engine.patience import MARKET, MOST_LOST
+from stoker.engine.queue.clusters import held_nodes
+from stoker.engine.queue.order import (
     NOTHING_KNOWN,
     RANKS,
     UNDER_WAY,
@@ -23,7 +24,6 @@ from stoker.engine.offers.queue import (
     pack,
     width,
 )
-from stoker.engine.patience import MARKET, MOST_LOST
 from stoker.model.orders import Wish
 from stoker.model.run.run import Attempt, AttemptState, Run, RunState, Turn
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from stoker.agent.checkpoints.choosing import JOURNALS, TICK_NS
 from stoker.agent.checkpoints.contents import open_still
-from stoker.agent.checkpoints.growing import QUIET_S
-from stoker.agent.checkpoints.watching import FileWatch, FoundFile, Unkept
+from stoker.agent.checkpoints.folders.choosing import JOURNALS, TICK_NS
+from stoker.agent.checkpoints.folders.growing import QUIET_S
+from stoker.agent.checkpoints.folders.watching import FileWatch, FoundFile, Unkept
 from stoker.stores.transfer.verified import Mark, mark_of
 
 HEADER = b"SQLite format 3\0"

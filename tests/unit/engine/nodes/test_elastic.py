@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from stoker.engine import elastic
 from stoker.engine.decision import Decision, Sighting, StartSpare, StopNode
-from stoker.engine.gang import advance
-from stoker.engine.lease import node_key, spare_keys
 from stoker.engine.lifecycle import begin
 from stoker.engine.money import fuse
 from stoker.engine.money.fuse import Allowance
 from stoker.engine.money.meter import spent as spent_by
-from stoker.engine.nodes import claimed
+from stoker.engine.nodes import elastic
+from stoker.engine.nodes.gang import advance
+from stoker.engine.nodes.lease import node_key, spare_keys
+from stoker.engine.nodes.nodes import claimed
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import Scene, decide
 from stoker.model.node import NodeSight, NodeState, Offer

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from stoker.agent.checkpoints.files import walk
-from stoker.agent.shipping.eventfiles import EventFile
+from stoker.agent.checkpoints.folders.files import walk
 from stoker.agent.shipping.logs import Masking
-from stoker.agent.shipping.points import LONGEST_NAME, Lines, MetricPoint, Summaries, logged, progress
+from stoker.agent.shipping.metrics.eventfiles import EventFile
+from stoker.agent.shipping.metrics.points import LONGEST_NAME, Lines, MetricPoint, Summaries, logged, progress
 from stoker.agent.shipping.worker import LookPause, Patience, Shipper, StoreTrouble
 from stoker.errors import StokerError
 from stoker.model.orders import Orders

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from stoker.engine.decision import Sighting
-from stoker.engine.lease import spare_keys
 from stoker.engine.money.meter import MARK_S
+from stoker.engine.nodes.lease import spare_keys
 from stoker.engine.offers.gathering import state_of
 from stoker.engine.offers.market import Market, fits_whole, open_now, same
 from stoker.model.node import Cluster, NodeState, Offer

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from stoker.agent.checkpoints.files import walk
-from stoker.agent.shipping.points import LONGEST_NAME, MetricPoint, printed, whole
+from stoker.agent.checkpoints.folders.files import walk
+from stoker.agent.shipping.metrics.points import LONGEST_NAME, MetricPoint, printed, whole
 
 _TABLES = ("metrics.csv", "results.csv", "history.csv", "log.csv", "training.log")
 _LINES = re.compile(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from stoker.agent.checkpoints.files import Identity, Rotation, numbers_in, present, walk
+from stoker.agent.checkpoints.folders.files import Identity, Rotation, numbers_in, present, walk
 from stoker.model.job.sections import BESIDE, CheckpointPaths
 from stoker.model.snapshot import Entry, EntryKind
 from stoker.stores.transfer.verified import Mark, mark_of

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from stoker.engine.decision import Sighting, StartNode, StopNode, TellAgent
-from stoker.engine.gang import advance
-from stoker.engine.lease import node_key, node_of, spare_keys
 from stoker.engine.lifecycle import STOP_PATIENCE_S, begin
 from stoker.engine.looking import Heard, Requests, sighting
-from stoker.engine.nodes import claimed, may_resume
+from stoker.engine.nodes.gang import advance
+from stoker.engine.nodes.lease import node_key, node_of, spare_keys
+from stoker.engine.nodes.nodes import claimed, may_resume
 from stoker.engine.offers import gathering
 from stoker.engine.offers.market import needs
-from stoker.engine.offers.placement import place
+from stoker.engine.queue.placement import place
 from stoker.engine.rounds import Scene, decide
 from stoker.model.job.job import Spot
 from stoker.model.node import Features, NodeSight, NodeState, Offer

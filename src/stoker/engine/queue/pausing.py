@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from stoker.engine import nodes
-from stoker.engine.clusters import ClusterFacts
 from stoker.engine.decision import Decision
+from stoker.engine.nodes import nodes
+from stoker.engine.queue.clusters import ClusterFacts
 from stoker.model.orders import Notice, Wish
 from stoker.model.run.run import Attempt, Run, RunState
 

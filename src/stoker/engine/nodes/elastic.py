@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from stoker.engine.decision import Decision, Sighting, StartSpare, StopNode
-from stoker.engine.lease import node_key
 from stoker.engine.money import fuse, meter
 from stoker.engine.money.fuse import Allowance
 from stoker.engine.money.paying import times
+from stoker.engine.nodes.lease import node_key
 from stoker.engine.offers.deadline import Urgency, outlook
 from stoker.engine.offers.gathering import choose_near
 from stoker.engine.offers.market import MOST_REFUSALS, NOTICE_S, Market, fits_whole

@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent.checkpoints.files import present, walk
-from stoker.agent.checkpoints.watching import UNFINISHED
+from stoker.agent.checkpoints.folders.files import present, walk
+from stoker.agent.checkpoints.folders.watching import UNFINISHED
 from stoker.model.job.sections import CheckpointPaths
 from stoker.stores.transfer.verified import Mark, mark_of
 

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 from stoker.engine.decision import Sighting
 from stoker.engine.lifecycle import advance, begin
-from stoker.engine.nodes import GRACE_S, claimed, release_leftovers
-from stoker.engine.offers.placement import place, why_waiting
+from stoker.engine.nodes.nodes import GRACE_S, claimed, release_leftovers
+from stoker.engine.queue.placement import place, why_waiting
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run.run import Run
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from stoker.engine.elastic import hurries
+from stoker.engine.nodes.elastic import hurries
 from stoker.model.job.job import Priority
 from stoker.model.orders import Wish
 from stoker.model.run.run import AttemptState, Run, RunState

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from stoker.agent.shipping import namedvalues
-from stoker.agent.shipping.metrics import GrowingFile
-from stoker.agent.shipping.points import LONGEST_LINE, STEPS, Lines, MetricPoint, printed, whole
-from stoker.agent.shipping.shapes import ESCAPES, LONGEST_TEXT, LineMetrics, Shapes, candidates
+from stoker.agent.shipping.metrics import namedvalues
+from stoker.agent.shipping.metrics.metrics import GrowingFile
+from stoker.agent.shipping.metrics.points import LONGEST_LINE, STEPS, Lines, MetricPoint, printed, whole
+from stoker.agent.shipping.metrics.shapes import ESCAPES, LONGEST_TEXT, LineMetrics, Shapes, candidates
 from stoker.model.job.sections import OFF, Match, MetricPattern, MetricPatterns, compiled
 from stoker.model.run.report import Climb
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from stoker.agent.shipping import namedvalues, tables
-from stoker.agent.shipping.namedvalues import NUMBER, CounterSpans, LineCounters, MetricSpan, is_metric
-from stoker.agent.shipping.tables import Tables
+from stoker.agent.shipping.metrics import namedvalues, tables
+from stoker.agent.shipping.metrics.namedvalues import NUMBER, CounterSpans, LineCounters, MetricSpan, is_metric
+from stoker.agent.shipping.metrics.tables import Tables
 
 LONGEST_TEXT = 2000  # characters; longer lines contain no metrics
 ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")

@@ -8,16 +8,16 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from stoker.engine import clusters
-from stoker.engine.clusters import ClusterFacts
 from stoker.engine.decision import Decision, Sighting, StartNode, StopNode, TellAgent
-from stoker.engine.lease import last_key
 from stoker.engine.lifecycle import begin
 from stoker.engine.money.meter import cost, spent
-from stoker.engine.nodes import needed
+from stoker.engine.nodes.lease import last_key
+from stoker.engine.nodes.nodes import needed
 from stoker.engine.offers.gathering import gang_of
 from stoker.engine.offers.market import needs
-from stoker.engine.offers.placement import placed
+from stoker.engine.queue import clusters
+from stoker.engine.queue.clusters import ClusterFacts
+from stoker.engine.queue.placement import placed
 from stoker.engine.rounds import Scene, decide
 from stoker.model.node import Cluster, NodeSight, NodeState, Offer
 from stoker.model.run.report import Outcome, Phase, Report

@@ -1,0 +1,1 @@
+"""Checkpoint folders as a script writes them: watched until files are complete. Nothing is uploaded here."""
