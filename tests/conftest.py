@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,12 @@ from services import Azurite, S3Server, run_azurite, run_s3  # found by the line
 
 settings.register_profile("stoker", deadline=None)  # a busy computer is no reason to fail
 settings.load_profile("stoker")
+
+# Tests that run in the background, or under `nohup`, are told to ignore these signals. Every process that they start
+# inherits what is ignored, and Ctrl-C would reach no command; what has a handler is not inherited.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""Whoever cuts off the tests is told where they were, and which took longest."""
+"""Whoever cuts off the tests is told where they were, and which took longest. Started in the background they are the
+same tests."""
 
 import os
 import signal
@@ -9,6 +10,7 @@ from pathlib import Path
 
 PROGRESS = Path(__file__).parents[2] / ".ci" / "progress.py"
 COMMAND = [sys.executable, "-P", str(PROGRESS), "-p", "xdist.plugin", "-n", "1", "-p", "no:cacheprovider"]
+BACKGROUND = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)  # what a shell has its background jobs ignore
 ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the plug-ins of other tests take seconds to import
 SCRIPT = """
 import time
@@ -41,6 +43,20 @@ def test_cut_off_it_names_the_tests_that_run_and_the_slowest_so_far(tmp_path: Pa
     assert "test_some.py::test_hangs" in cut
     assert "test_quick" not in cut
     assert lines[lines.index("slowest so far:") + 1].endswith("test_some.py::test_quick")
+
+
+def test_a_process_that_a_test_starts_hears_every_signal() -> None:
+    done = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True, check=True)
+    ignored = int(next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("SigIgn")), 16)
+    assert not [number.name for number in BACKGROUND if ignored & 1 << (number - 1)]
+
+
+def test_a_process_that_a_test_starts_hears_every_signal_also_where_the_tests_run_in_the_background() -> None:
+    inside = f"{Path(__file__).name}::{test_a_process_that_a_test_starts_hears_every_signal.__name__}"
+    ignoring = ["sh", "-c", "trap '' HUP INT QUIT; exec \"$@\"", "sh"]
+    words = [*ignoring, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", inside]
+    done = subprocess.run(words, cwd=Path(__file__).parent, env=os.environ | ALONE, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def wait_for(file: Path, text: str = "") -> None:

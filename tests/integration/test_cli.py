@@ -310,7 +310,7 @@ def test_a_cancelled_run_ends_its_watcher_with_130(desk: Shell) -> None:
 
 
 def test_a_run_that_waits_says_why(desk: Shell) -> None:
-    names = [new_run(desk, "--set", "env.SLEEP=30") for _ in range(4)]
+    names = [new_run(desk, "--set", "env.SLEEP=31") for _ in range(4)]
     process = desk.start("run")
     assert process.stderr is not None
     said = iter(process.stderr.readline, "")
