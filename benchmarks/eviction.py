@@ -19,7 +19,7 @@ from benchmarks.subject import Stoker, installed
 from stoker.agent.checkpoints.commits import Checkpoints
 from stoker.agent.checkpoints.folders.choosing import Care
 from stoker.agent.checkpoints.folders.files import OpenForWriting
-from stoker.agent.checkpoints.restoring import put_back
+from stoker.agent.checkpoints.restoring import restore
 from stoker.agent.machine.machine import NodeFolder
 from stoker.client.api.handle import RunHandle
 from stoker.model.job.job import Job
@@ -181,7 +181,7 @@ class _Disk:
         job = Job(name="evicted", run="true")
         orders = Orders("r", "evicted-1", self._attempt, 0, "key", job, "s", "python3")
         self._store.put(layout.orders("r", self._attempt), dump(orders))
-        found = put_back(self._store, orders, folder, lambda _kind, _text: None)
+        found = restore(self._store, orders, folder, lambda _kind, _text: None)
         checkpoints = Checkpoints(
             self._store,
             orders,

@@ -13,7 +13,7 @@ import pytest
 from services import KEY, Azurite, S3Server
 from stoker.errors import StokerError
 from stoker.model.workspace import layout
-from stoker.server.api import logs
+from stoker.server.api import results
 from stoker.server.removals import remove_run
 from stoker.stores import Store
 from stoker.stores.azure.containers import container_of
@@ -95,7 +95,7 @@ def test_a_container_that_the_service_cannot_list_hides_no_other_and_goes_with_i
     for name in CONTROL:
         put_blob(azurite, url, name)
     assert f"runs/{OTHER}/attempts/1/logs/0.log" in {stored.key for stored in store.list("")}
-    assert logs._sizes(store, RUN, 1) == logs._sizes(store, OTHER, 1) == {0: 3}
+    assert results._sizes(store, RUN, 1) == results._sizes(store, OTHER, 1) == {0: 3}
     remove_run(store, RUN)
     container = container_of(locate(url), f"runs/{RUN}/")[0].container
     assert container not in list(azurite.account().list(container))

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from agentnode import CLOUD, RUN, Node, eventually
 
-from stoker.agent.checkpoints.restoring import is_fenced
+from stoker.agent.checkpoints.sets import is_fenced
 from stoker.agent.machine.incarnation import take_over
 from stoker.errors import Missing
 from stoker.model.node import Lease

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from stoker.engine.queue import clusters, pausing, placement
+from stoker.engine.queue import clusters, placement
 from stoker.engine.queue.order import Packed
 from stoker.model.job.job import Job, Priority
 from stoker.model.node import Cluster
@@ -141,7 +141,7 @@ def test_runs_of_a_paused_cluster_give_their_nodes_back_and_resume_where_they_we
 
 
 def test_a_node_that_stays_in_a_paused_cluster_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pausing, "vacated", lambda *_: None)
+    monkeypatch.setattr(clusters, "vacated", lambda *_: None)
     pause = Mishap(1000.0, MishapKind.CLUSTER_PAUSED, 0, seconds=20_000.0)
     found = broken(replace(scenario(plan(0.0, 36_000.0)), mishaps=(pause,)))
     assert found is not None and found.promise == "a paused cluster has no nodes"

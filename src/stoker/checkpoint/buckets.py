@@ -42,7 +42,7 @@ class Buckets:
             self._search()
         return {name: self._record(one) for name, one in self._named().items()}
 
-    def put_back(self, records: Mapping[str, Record]) -> None:
+    def restore(self, records: Mapping[str, Record]) -> None:
         """Waits for all ranks. Wrappers that are still to be made are dealt with by `begin`."""
         self._waiting = dict(records)
         self._arrange()

@@ -328,10 +328,10 @@ class Checkpoint:
             return
         stored, exact = found
         resuming.check(stored, self._parts)
-        self.buckets.put_back(stored.value(stored.form.get("buckets", {})))
+        self.buckets.restore(stored.value(stored.form.get("buckets", {})))
         for name, part in self._parts.items():
             part.load(stored.value(stored.form["parts"][name], copy=not part.in_place))
-        self._progress.put_back(stored, exact=exact)
+        self._progress.restore(stored, exact=exact)
         self._saver.follow(stored.opened)
         self.restored = stored.opened.path
         say(f"resumed from {self.restored.name}, epoch {self.epoch}")

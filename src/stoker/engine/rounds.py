@@ -18,7 +18,7 @@ from stoker.engine.nodes.nodes import may_resume, without_starts
 from stoker.engine.offers import gathering
 from stoker.engine.offers.deadline import words
 from stoker.engine.offers.market import Market, choose, let_go, wanted
-from stoker.engine.queue import clusters, pausing
+from stoker.engine.queue import clusters
 from stoker.engine.queue.clusters import NO_CLUSTERS, ClusterFacts
 from stoker.engine.queue.order import NOTHING_KNOWN, QueueFacts
 from stoker.engine.queue.placement import placed, room_left
@@ -58,7 +58,7 @@ def decide(runs: Collection[Run], seen: Mapping[str, Sighting], scene: Scene) ->
     rooms = clusters.rooms(scene.clusters)
     turn = placed(round_.after.values(), scene.slots, rooms, scene.now, held=held, facts=scene.facts)
     for run, other in turn.pauses:
-        round_.join(pausing.yielding(run, other, scene.now))
+        round_.join(clusters.yielding(run, other, scene.now))
     for run in turn.starts:
         round_.start(run, turn.rooms.get(run.id))
     round_.grow(rooms)
@@ -123,7 +123,7 @@ class _Round:
         if not any(one.paused for one in self._scene.clusters.known.values()):
             return
         for run in list(self.after.values()):
-            if then := pausing.vacated(run, self._scene.clusters, self._scene.now):
+            if then := clusters.vacated(run, self._scene.clusters, self._scene.now):
                 self.join(then)
 
     def start(self, run: Run, room: int | None = None) -> None:

@@ -20,7 +20,7 @@ import pytest
 from poisonedworld import Make, World
 from quickforging import forge
 
-from stoker.agent.checkpoints import restoring
+from stoker.agent.checkpoints import sets
 from stoker.engine.decision import Decision
 from stoker.engine.money.receipt import receipt
 from stoker.engine.money.spending import costs
@@ -33,7 +33,7 @@ from stoker.model.run.report import Measured, Outcome, Phase, Report
 from stoker.model.run.run import Event, Run, RunState
 from stoker.model.snapshot import CheckpointSet, Fence, Snapshot
 from stoker.model.workspace import layout
-from stoker.server.api import logs, results
+from stoker.server.api import results
 from stoker.server.removals import remove_run
 from stoker.server.results.parcels import brought, land
 from stoker.server.rounds import outside
@@ -123,7 +123,7 @@ class Fuzz:
             number = attempt.number
             wire.dump(agent_events(store, run.id, attempt, now))
             results.last_step(store, run.id, number, now)
-            logs._offset_at(store, run.id, number, 0, 1.0)
+            results._offset_at(store, run.id, number, 0, 1.0)
             self._read(VisitEnd, f"{layout.visit(run.id, number, 'v')}end.json")
             self._read(Wishes, layout.wishes(run.id, number))
             with suppress(StokerError):
@@ -131,7 +131,7 @@ class Fuzz:
             self._restore(run, number + 1)
         wire.dump(results._page(store, run, 0, now).points)
         wire.dump(results._kept(store, run.id, now))
-        wire.dump(logs._list(store, run))
+        wire.dump(results._logs(store, run))
         wire.dump(receipt(run, now))
         wire.dump(costs([run], By.EXPERIMENT, now, zone=UTC))
         wire.dump(wire.from_plain(Run, wire.to_plain(await self.world.reconciler.live(run))))
@@ -147,10 +147,10 @@ class Fuzz:
         job = Job.read({"name": "job", "run": "python train.py"})
         orders = Orders(run.id, run.name, number, 0, "key", job, "s", "python3")
         store: Store = self.store
-        restoring.read_fences(store, orders)
-        for position in restoring.positions(store, orders):
+        sets.read_fences(store, orders)
+        for position in sets.positions(store, orders):
             with suppress(StokerError):
-                restoring.read_set(store, orders, position)
+                sets.read_set(store, orders, position)
 
     async def end(self, poisoned: list[str]) -> None:
         world = self.world

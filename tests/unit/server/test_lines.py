@@ -9,8 +9,7 @@ import pytest
 
 from stoker.model.run.run import Attempt, AttemptState, Event, Run
 from stoker.model.workspace import layout
-from stoker.server.api.logs import _offset_at
-from stoker.server.api.results import MOST_LINES, _page, last_step
+from stoker.server.api.results import MOST_LINES, _offset_at, _page, last_step
 from stoker.server.results.figures import MOST_UNREADABLE, PIECE_BYTES
 from stoker.server.rounds.reports import agent_events, told_once
 from stoker.testing.fakes import MemoryStore

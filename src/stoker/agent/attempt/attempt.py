@@ -15,7 +15,7 @@ from stoker.agent.attempt.crew import Crew
 from stoker.agent.attempt.endings import Ending, broken
 from stoker.agent.attempt.prepare import Prepare, Stage, Unpack
 from stoker.agent.attempt.run import Finish, Judge, RunRanks, ScriptStart, Ship
-from stoker.agent.checkpoints.restoring import is_fenced
+from stoker.agent.checkpoints.sets import is_fenced
 from stoker.agent.machine.fuse import age_by_date
 from stoker.agent.machine.machine import NodeMachine
 from stoker.agent.notice.stopping import NeedsRestart, Stopped, hear

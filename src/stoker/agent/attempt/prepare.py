@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.agent.attempt.reporting import EffortMeter, Reporter
 from stoker.agent.checkpoints.commits import Checkpoints
-from stoker.agent.checkpoints.restoring import Wanted, put_back
+from stoker.agent.checkpoints.restoring import Wanted, restore
 from stoker.agent.checkpoints.resuming import carry_over
 from stoker.agent.environment.python import interpreter
 from stoker.agent.machine import readiness
@@ -86,7 +86,7 @@ class Unpack:
 
     def _restore(self, orders: Orders, until: Wanted = math.inf) -> CheckpointSet | None:
         begun = time.monotonic()
-        found = put_back(self.store, orders, self.folder, self.tell, until)
+        found = restore(self.store, orders, self.folder, self.tell, until)
         self.checkpoints.begin_from(found)
         if found:
             carried = persist(lambda: carry_over(self.store, orders, self.folder, self.tell), self.stopping.check)

@@ -16,7 +16,7 @@ from stoker.agent.checkpoints.folders.copies import Clone, Clones, Copy, Databas
 from stoker.agent.checkpoints.folders.counting import HeldState, SaveCounter
 from stoker.agent.checkpoints.folders.files import OpenForWriting, Writers, descendants
 from stoker.agent.checkpoints.folders.watching import Closer, FileWatch, FoundFile
-from stoker.agent.checkpoints.restoring import Retaining, is_fenced
+from stoker.agent.checkpoints.sets import Retaining, is_fenced
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import belonging_to
 from stoker.errors import AlreadyThere

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from stoker.agent.checkpoints.contents import Contents
 from stoker.agent.checkpoints.folders.files import is_later, is_time, label_of, present, written_at
+from stoker.agent.checkpoints.sets import fence_key, is_fenced, positions, read_fences, read_set
 from stoker.agent.machine.machine import NodeFolder, remove_tree
 from stoker.errors import (
-    AlreadyThere,
     Conflict,
     Corrupt,
     Malformed,
@@ -31,14 +29,11 @@ from stoker.model.job.sections import CheckpointPaths
 from stoker.model.orders import Orders
 from stoker.model.snapshot import (
     CheckpointSet,
-    Entry,
     EntryKind,
     Fence,
     Position,
     Snapshot,
     claim,
-    fenced,
-    retained,
     visible,
 )
 from stoker.model.wire import dump
@@ -54,15 +49,12 @@ _PAUSE_S = 0.5
 _PIECE_BYTES = 4 << 20
 _COMPARED = 8  # of the newest sets of two nodes
 _OFFERED = 32  # of the newest sets, to choose one from that all nodes have
-_SMALL_BYTES = 1 << 20  # a set that is smaller costs little to keep
-_KEPT_SMALL = 16
-_KEPT = 3
 
 Tell = Callable[[str, str], None]
 Wanted = float | Position
 
 
-def put_back(
+def restore(
     store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until: Wanted = math.inf
 ) -> CheckpointSet | None:
     """The set that the script resumes from; None: it starts from the beginning. Every file of it was verified. Sets
@@ -73,7 +65,7 @@ def put_back(
     begun, told = time.monotonic(), False
     while True:
         try:
-            return _put_back(store, orders, folder, tell, until)
+            return _restore(store, orders, folder, tell, until)
         except StoreFailed as error:
             passes = isinstance(error, StoreUnavailable | StoreDenied)
             if time.monotonic() - begun >= (WAIT_FOR_S if passes else TRY_FOR_S):
@@ -84,62 +76,9 @@ def put_back(
             time.sleep(_PAUSE_S)
 
 
-def read_fences(store: Store, orders: Orders) -> list[Fence]:
-    """An unreadable one still fences off earlier attempts, but hides no set."""
-    found = []
-    for key, attempt, incarnation in _fence_keys(store, orders):
-        try:
-            fence = untrusted.fetch(Fence, store, key, untrusted.SMALL_BYTES, datetime.now(UTC))
-            found.append(replace(fence, attempt=attempt, incarnation=incarnation))
-        except (Missing, Malformed):
-            found.append(claim(attempt, incarnation))
-    return found
-
-
-def is_fenced(store: Store, orders: Orders) -> bool:
-    """A later attempt, or a later VM of this one, has taken over. Costs one listing."""
-    return fenced(orders.attempt, (claim(*mark) for mark in fence_marks(store, orders)), orders.incarnation)
-
-
-def fence_marks(store: Store, orders: Orders) -> list[tuple[int, int]]:
-    """Attempts that have taken over, with the number of their VM."""
-    return [(attempt, incarnation) for _, attempt, incarnation in _fence_keys(store, orders)]
-
-
-def positions(store: Store, orders: Orders) -> list[Position]:
-    """Of every set of this node, visible or not. Other keys are ignored."""
-    found = []
-    for one in store.list(layout.checkpoint_sets(orders.run_id, orders.node)):
-        with suppress(ValueError):
-            found.append(layout.checkpoint_position(one.key))
-    return found
-
-
-def read_set(store: Store, orders: Orders, position: Position) -> CheckpointSet:
-    """Raises Missing, and Corrupt where it is not the committed one. A script can forge one, hash included, so its
-    paths must be inside the checkpoint folders."""
-    key = layout.checkpoint_set(orders.run_id, *position, orders.node)
-    try:
-        found = untrusted.fetch(CheckpointSet, store, key, untrusted.MANIFEST_BYTES, datetime.now(UTC))
-    except Malformed as error:
-        raise Corrupt(f"its manifest is unreadable: {error.message}") from error
-    paths = CheckpointPaths(orders.job.checkpoints)
-    if not found.whole:
-        raise Corrupt("the checksum of its manifest does not match")
-    if found.position != position or not all(_is_ours(paths, one) for one in found.entries):
-        raise Corrupt("its manifest belongs to another checkpoint")
-    return found
-
-
-def _is_ours(paths: CheckpointPaths, entry: Entry) -> bool:
-    """A set contains the files of a named folder, not the folder itself."""
-    root = paths.root(entry.path)
-    return root is not None and not (root == entry.path and root in paths.folders)
-
-
-def _put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until: Wanted) -> CheckpointSet | None:
+def _restore(store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until: Wanted) -> CheckpointSet | None:
     """The fence comes first: an earlier attempt then stops, and deletes nothing that is being read here."""
-    fence, mine = _fence_of(orders), partial(Fence, orders.attempt, incarnation=orders.incarnation)
+    fence, mine = fence_key(orders), partial(Fence, orders.attempt, incarnation=orders.incarnation)
     if is_fenced(store, orders):
         raise Conflict(f"attempt {orders.attempt} is over: a later one has taken over")
     store.put(fence, dump(claim(orders.attempt, orders.incarnation)))
@@ -164,7 +103,7 @@ def _put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell, unti
 def _borrow(store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until: Wanted) -> CheckpointSet | None:
     """A node without checkpoints restores those of the first node: where one rank writes for all, the others read them,
     too. The first node may quarantine its own sets; this one takes the newest that is complete."""
-    store.put(_fence_of(orders), dump(Fence(orders.attempt, incarnation=orders.incarnation)))
+    store.put(fence_key(orders), dump(Fence(orders.attempt, incarnation=orders.incarnation)))
     first = replace(orders, node=0)
     for position in _of_earlier(store, first):
         with suppress(Missing, Corrupt, SnapshotRefused):
@@ -244,18 +183,6 @@ def _begin_anew(folder: NodeFolder, orders: Orders) -> None:
         remove_tree(folder.work / root)
     for name in paths.folders:
         (folder.work / name).mkdir(parents=True, exist_ok=True)
-
-
-def _fence_of(orders: Orders) -> str:
-    if orders.incarnation == 1:
-        return layout.fence(orders.run_id, orders.attempt, orders.node)
-    return layout.incarnation(orders.run_id, orders.attempt, orders.incarnation, orders.node)
-
-
-def _fence_keys(store: Store, orders: Orders) -> Iterator[tuple[str, int, int]]:
-    for one in store.list(layout.fences(orders.run_id, orders.node)):
-        with suppress(ValueError):
-            yield one.key, *layout.fence_mark(one.key)
 
 
 def _try(store: Store, orders: Orders, position: Position, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
@@ -346,69 +273,3 @@ def _move(source: Path, target: Path, paths: CheckpointPaths) -> None:
     for folder in paths.folders:
         (target / folder).mkdir(parents=True, exist_ok=True)
     remove_tree(source)
-
-
-# Which sets of a run stay in the store: those that retention requires, with their contents.
-
-
-class Retaining:
-    """For one thread. An attempt that has fenced off the earlier ones may delete what they left."""
-
-    def __init__(self, store: Store, orders: Orders, contents: Contents) -> None:
-        self._store = store
-        self._orders = orders
-        self._contents = contents
-        self._sets: list[CheckpointSet] = []
-        self._hidden: list[Position] = []
-        self._known = orders.begins  # nothing exists yet
-
-    def take_stock(self) -> None:
-        """What earlier attempts left: read once, and late, when those that were fenced off have stopped."""
-        if self._known:
-            return
-        run_id = self._orders.run_id
-        there = positions(self._store, self._orders)
-        shown = visible(there, read_fences(self._store, self._orders))
-        sets = []
-        for position in shown:
-            try:
-                sets.append(read_set(self._store, self._orders, position))
-            except (Missing, Corrupt):
-                continue  # a restore would report it
-        stored = self._store.list(layout.checkpoint_files(run_id, self._orders.node))
-        self._contents.adopt(sha256 for one in stored if (sha256 := layout.checkpoint_content(one.key)))
-        self._sets, self._hidden = sets, [one for one in there if one not in shown]
-        self._known = True
-
-    def doubt(self, position: Position) -> None:
-        """A set is about to be written. It does not count until its commit is confirmed."""
-        self._hidden.append(position)
-
-    def add(self, made: CheckpointSet) -> None:
-        self._hidden.remove(made.position)
-        self._sets.append(made)
-
-    @property
-    def _keep(self) -> int:
-        """How many of the newest. The newest one of a node is not always one that the other nodes of its gang have."""
-        keep = self._orders.job.retention.keep
-        if self._orders.nodes == 1 or not self._sets:
-            return keep
-        size_bytes = sum(entry.size_bytes for entry in self._sets[-1].entries)
-        return max(keep, _KEPT_SMALL if size_bytes < _SMALL_BYTES else _KEPT)
-
-    def tidy(self) -> None:
-        """May fail and be called again. Deletes sets before the contents that only they had, so that a set that exists
-        is complete.
-
-        Raises AlreadyThere where a later attempt has taken over: then this one may delete nothing.
-        """
-        rules, run_id = self._orders.job.retention, self._orders.run_id
-        kept = retained(self._sets, self._keep, rules.best or "")
-        if is_fenced(self._store, self._orders):
-            raise AlreadyThere("a later attempt has taken over")
-        for position in [*self._hidden, *(one.position for one in self._sets if one.position not in kept)]:
-            self._store.delete(layout.checkpoint_set(run_id, *position, self._orders.node))
-        self._hidden = []
-        self._sets = [one for one in self._sets if one.position in kept]
-        self._contents.forget({entry.sha256 for one in self._sets for entry in one.entries}, 0.0)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from stoker.agent.checkpoints.restoring import fence_marks
+from stoker.agent.checkpoints.sets import fence_marks
 from stoker.agent.machine.machine import NodeFolder, NodeMachine
 from stoker.agent.notice.stopping import hear
 from stoker.agent.processes.family import release_data, ship_logs

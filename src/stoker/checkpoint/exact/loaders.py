@@ -79,7 +79,7 @@ def continue_pass(loader: Any, state: Mapping[str, Any], make: Callable[[], Any]
     """The same order from the same random states, behind the batches that were used. The process's random states are
     left anywhere."""
     source = BatchSource(loader)
-    randomness.put_back(state["begun"]["random"])
+    randomness.restore(state["begun"]["random"])
     source.set_generators(state["begun"]["generators"])
     iterator = make()
     order = getattr(iterator, "_sampler_iter", None)
@@ -174,7 +174,7 @@ class Primers:
             self._calls.setdefault(calls, around)
         name = _name(calls)
         if kept and name in kept:
-            randomness.put_back(kept.pop(name))
+            randomness.restore(kept.pop(name))
 
     def _in_loop(self, frames: list[FrameType], calls: _Calls) -> None:
         """The first of several draws in one call counts."""

@@ -197,12 +197,12 @@ class Session:
         if self._entering is not None:
             self._entering.stop()
         self._saves = record["saves"]
-        missing = self._put_back(record, frames or places.stack())
+        missing = self._apply(record, frames or places.stack())
         self.words.say(f"random states are as they were when `{name}` was saved")
         for one in missing:
             self.words.say(f"not restored: {one}")
 
-    def _put_back(self, record: dict[str, Any], frames: list[FrameType]) -> list[str]:
+    def _apply(self, record: dict[str, Any], frames: list[FrameType]) -> list[str]:
         missing = states.restore(record["state"], frames)
         self.loaders.restore(record["loaders"])
         return missing
@@ -290,7 +290,7 @@ class Session:
         if by_itself:
             self._at_batch = (iterator, skip, record)
             return iterator
-        self._put_back(record, frames)
+        self._apply(record, frames)
         self.words.say(f"the pass over the data continues after {skip} batches")
         return iterator
 
@@ -301,7 +301,7 @@ class Session:
         self.event("batch")
         if self._at_batch is not None and self._at_batch[0] is iterator and iterator._num_yielded == self._at_batch[1]:
             record, self._at_batch = self._at_batch[2], None
-            self.words.guarded(lambda: self._put_back(record, places.stack()))
+            self.words.guarded(lambda: self._apply(record, places.stack()))
 
     def drawing(self) -> None:
         """Before the script draws numbers itself."""

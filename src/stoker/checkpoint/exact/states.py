@@ -36,12 +36,12 @@ def restore(state: Mapping[str, Any], frames: list[FrameType]) -> list[str]:
     generators = dict(_generators(frames))
     for name, held in state.get("generators", {}).items():
         if name in generators and type(generators[name]).__name__ == held["kind"]:
-            _put_back(generators[name], held)
+            _restore_one(generators[name], held)
     missing += _restore_keys(state.get("keys", {}), frames)
     if "keras" in state and (seeds := _keras_seeds()) is not None:
         numpy = sys.modules["numpy"]
         seeds.state.assign(numpy.array(state["keras"], dtype=seeds.state.dtype))
-    randomness.put_back(state["random"])
+    randomness.restore(state["random"])
     return missing
 
 
@@ -113,7 +113,7 @@ def _held(generator: Any) -> State:
     return {"kind": kind, "state": _plain(bits.state if kind == "Generator" else bits.get_state(legacy=False))}
 
 
-def _put_back(generator: Any, held: State) -> None:
+def _restore_one(generator: Any, held: State) -> None:
     if held["kind"] == "Random":
         version, numbers, gauss = held["state"]
         generator.setstate((version, tuple(array("L", numbers)), gauss))

@@ -141,7 +141,7 @@ class BatchSource:
             state["loader"] = self.loader.state_dict()
         return state
 
-    def put_back(self, state: State) -> None:
+    def restore(self, state: State) -> None:
         self.set_generators(state["generators"])
         self.workers = dict(state["workers"])
         self._inherited = bool(self.workers)
@@ -174,7 +174,7 @@ class BatchSource:
         """A pass that another process began, behind the first `skip` steps. The process's own random states are left
         anywhere; those of the loader are right."""
         now = self.generators()
-        randomness.put_back(begun["random"])
+        randomness.restore(begun["random"])
         self.set_generators(begun["generators"])
         samplers = [sampler for sampler in self._samplers() if hasattr(sampler, "load_state_dict")]
         for sampler, held in zip(samplers, begun["samplers"], strict=False):
@@ -201,7 +201,7 @@ class BatchSource:
         before = (randomness.capture(), self.generators()) if self._inherited and self.lasting and not resumed else None
         iterator = iter(view)
         if before is not None:  # workers that had stayed alive would have drawn no new seed
-            randomness.put_back(before[0])
+            randomness.restore(before[0])
             self.set_generators(before[1])
         self._inherited = False
         return self._carried(iterator, skip - empty, empty)
@@ -300,7 +300,7 @@ class _WorkerStart:
         if self._start is not None:
             self._start(worker)
         if state := self._states.get(worker):
-            randomness.put_back(state)
+            randomness.restore(state)
 
 
 def _without(iterator: Iterator[Any], skip: int) -> Iterator[Any]:

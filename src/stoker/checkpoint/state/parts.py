@@ -166,7 +166,7 @@ class Position:
             state["source"] = self._source.state() if self._source else self._interrupted
         return state
 
-    def put_back(self, state: State) -> None:
+    def restore(self, state: State) -> None:
         self.epoch, self.phase, self.batch = state["epoch"], state["phase"], state["batch"]
         self._begun, self._interrupted = state.get("begun"), state.get("source")
         self._split, self._unmet = state.get("split"), state["sources"]
@@ -217,7 +217,7 @@ class Position:
             self._begun = source.begin()
             return source.take_over(self.batch)
         if self._begun is not None and self._interrupted is not None:
-            source.put_back(self._interrupted)
+            source.restore(self._interrupted)
             return source.go_on(self._begun, self.batch)
         if taken_over:
             say("the data is split differently than when this pass began: it starts again")
@@ -244,7 +244,7 @@ class Position:
         source = BatchSource(loader, self._seats)
         if source.remembers:
             if self._unmet:
-                source.put_back(self._unmet.pop(0))
+                source.restore(self._unmet.pop(0))
             self._met.append(source)
         return source
 
@@ -276,7 +276,7 @@ class EpochProgress:
         """What is restored later. Any thread may call it."""
         return {**taken, "random": randomness.pack(taken["random"])}
 
-    def put_back(self, stored: OpenedPart, *, exact: bool) -> None:
+    def restore(self, stored: OpenedPart, *, exact: bool) -> None:
         """Unless `exact`, it was saved by another number of ranks: the rest of the data is split again, or the
         interrupted epoch starts again."""
         form = stored.form
@@ -284,9 +284,9 @@ class EpochProgress:
         self.values, self.metrics = stored.value(form["values"]), stored.value(form["metrics"])
         position = stored.value(form["position"])
         if exact:
-            self.position.put_back(position)
+            self.position.restore(position)
             self._random = stored.value(form["random"])
-            randomness.put_back(self._random or {})
+            randomness.restore(self._random or {})
             return
         continues = self.position.take_over(position)
         how = "the rest of its data is split between them" if continues else "the interrupted epoch starts again"
@@ -296,6 +296,6 @@ class EpochProgress:
     def put_random_back(self, *, finally_: bool = True) -> None:
         """Restores the random states again: the script may have drawn numbers since its start."""
         if self._random is not None:
-            randomness.put_back(self._random)
+            randomness.restore(self._random)
         if finally_:
             self._random = None

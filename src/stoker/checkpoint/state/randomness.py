@@ -76,7 +76,7 @@ def pack(raw: Raw) -> dict[str, Any]:
     return states
 
 
-def put_back(states: Mapping[str, Any]) -> None:
+def restore(states: Mapping[str, Any]) -> None:
     """Twice is fine. A library that is not there any more is left out."""
     if "python" in states:
         version, numbers, gauss = states["python"]

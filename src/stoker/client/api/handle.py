@@ -25,9 +25,8 @@ from stoker.model.run.money import BudgetState
 from stoker.model.run.run import Event, Run, RunState
 
 if TYPE_CHECKING:
-    from stoker.client.api.fetching import WantedResults
     from stoker.client.api.reach import VisitHandle
-    from stoker.client.api.reading import Metrics
+    from stoker.client.api.reading import Metrics, WantedResults
     from stoker.client.progress import TransferProgress
     from stoker.model.run.receipt import Receipt
     from stoker.model.run.stacks import RankStacks
@@ -240,7 +239,7 @@ class RunHandle:
         Every file is verified before it is put in place. The folder of a run that did not succeed is `<run>-failed` or
         `<run>-cancelled`, that of an active run `<run>-running`. Calling it again downloads only what has changed.
         """
-        from stoker.client.api.fetching import fetch  # not needed to submit or follow
+        from stoker.client.api.reading import fetch  # not needed to submit or follow
 
         self.refresh()
         folder, _ = fetch(self.facts, self._connection, Path("outputs") if into is None else Path(into), progress)
@@ -250,7 +249,7 @@ class RunHandle:
         self, wanted: WantedResults, into: Path | str | None = None, *, progress: TransferProgress | None = None
     ) -> tuple[Path, tuple[Entry, ...]]:
         """Like `fetch`, for the newest checkpoint or for stray files. Also returns the files that are in the folder."""
-        from stoker.client.api.fetching import fetch  # likewise
+        from stoker.client.api.reading import fetch  # likewise
 
         self.refresh()
         parent = Path("outputs") if into is None else Path(into)

@@ -14,8 +14,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from stoker.client.api.client import Client
-from stoker.client.api.fetching import WantedResults, What
 from stoker.client.api.handle import RunHandle
+from stoker.client.api.reading import WantedResults, What
 from stoker.client.certify import code, files
 from stoker.client.certify import evidence as moments
 from stoker.client.certify.evidence import (

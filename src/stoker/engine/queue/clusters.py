@@ -1,4 +1,4 @@
-"""Clusters: which runs get nodes, which idle nodes are kept for the next run, and what a run waits for."""
+"""Clusters: which runs get nodes, which idle nodes are kept for the next run, and runs that give theirs back."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from stoker.engine.decision import Sighting
+from stoker.engine.decision import Decision, Sighting
 from stoker.engine.money.meter import MARK_S
+from stoker.engine.nodes import nodes
 from stoker.engine.nodes.lease import spare_keys
 from stoker.engine.offers.gathering import state_of
 from stoker.engine.offers.market import Market, fits_whole, open_now, same
 from stoker.model.node import Cluster, NodeState, Offer
+from stoker.model.orders import Notice, Wish
 from stoker.model.run.money import IdleSpell
 from stoker.model.run.report import Outcome
 from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
@@ -21,6 +23,9 @@ TAKEN = "taken by the next run"
 _UNDER_WAY = (RunState.STARTING, RunState.RUNNING)
 # How an attempt ends whose machine is sound: its agent has cleared its files and exited.
 _SOUND = (Outcome.SUCCEEDED, Outcome.TARGET_REACHED, Outcome.FAILED, Outcome.CANCELLED, Outcome.TIMED_OUT)
+
+
+PAUSE_S = 60.0  # notice for a run that gives its nodes back
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,3 +280,42 @@ def _why(cluster: Cluster | None, spent: bool, one: IdleSpell, now: datetime) ->
         return "a spending limit is reached"
     waited_s = (now - one.since).total_seconds()
     return f"idle for {waited_s:.0f} s" if waited_s >= cluster.idle_s else "its cluster has no room for it"
+
+
+def yielding(run: Run, other: Run, now: datetime) -> Decision:
+    """It saves, ends, and waits for its turn: the other one has a higher priority."""
+    attempt = run.attempts[-1]
+    after = run.with_newest(replace(attempt, notice=_notice(attempt, now), yielded=other.name))
+    text = f"attempt {attempt.number} saves and makes room for {other.name}, which has a higher priority"
+    return Decision(after).noting(now, "paused-for", text)
+
+
+def vacated(run: Run, facts: ClusterFacts, now: datetime) -> Decision | None:
+    """A run of a paused cluster saves and gives its nodes back, also those that it would use again; None: there is
+    nothing more to do. It resumes when its cluster does."""
+    cluster, attempt = facts.known.get(run.cluster), run.attempt
+    if cluster is None or not cluster.paused or attempt is None:
+        return None
+    if run.kept_until:
+        return nodes.released(run, now, f"released the node that was kept: cluster `{cluster.name}` is paused")
+    if run.state.ended or run.wish is not Wish.GO_ON or attempt.fused:
+        return None
+    if run.state in (RunState.QUEUED, RunState.PAUSED):
+        return None if attempt.paused else Decision(run.with_newest(_without_spares(attempt, cluster.name)))
+    if attempt.paused and attempt.notice:
+        return None
+    saving = replace(_without_spares(attempt, cluster.name), notice=attempt.notice or _notice(attempt, now))
+    if attempt.started_at is None:  # nothing is lost with any of its nodes
+        saving = replace(saving, peers=tuple(replace(one, notice=saving.notice) for one in saving.peers))
+    text = f"attempt {attempt.number} saves and gives its nodes back: cluster `{cluster.name}` is paused"
+    return Decision(run.with_newest(saving)).noting(now, "cluster-paused", text)
+
+
+def _without_spares(attempt: Attempt, cluster: str) -> Attempt:
+    peers = tuple(replace(one, spare=None) for one in attempt.peers)
+    return replace(attempt, paused=cluster, spare=None, growth=(), peers=peers)
+
+
+def _notice(attempt: Attempt, now: datetime) -> Notice:
+    """None of its time is needed where no script has begun."""
+    return Notice(now, now + timedelta(seconds=PAUSE_S if attempt.started_at else 0.0))

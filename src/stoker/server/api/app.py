@@ -18,10 +18,10 @@ from stoker.server.api.contents import dataset_router as datasets
 from stoker.server.api.contents import snapshot_router as snapshots
 from stoker.server.api.housekeeping import router as housekeeping
 from stoker.server.api.housekeeping import server_router as health
-from stoker.server.api.logs import router as logs
 from stoker.server.api.money import router as money
 from stoker.server.api.nodes import cluster_router as clusters
 from stoker.server.api.nodes import router as nodes
+from stoker.server.api.results import log_router as logs
 from stoker.server.api.results import metric_router as metrics
 from stoker.server.api.results import router as results
 from stoker.server.api.runs import router as runs

@@ -11,8 +11,7 @@ from stoker.model.run.money import Fuse
 from stoker.model.run.report import Kept, Outcome
 from stoker.model.snapshot import first_number
 from stoker.testing.world.cloud import WorldMachine
-from stoker.testing.world.gang import GangRank, Set, WorldGang, WorldScript, WorldShelf
-from stoker.testing.world.reports import WorldReports
+from stoker.testing.world.gang import GangRank, Set, WorldGang, WorldReports, WorldScript, WorldShelf
 from stoker.testing.world.scenario import RunPlan, moment
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class Agent:
             return self._finish(Outcome.CANCELLED)
         self.parent = self.shelf.take_over(self.number)
         self._world.promises.goes_on(self.machine.run, self.shelf, self.parent)
-        self._put_back()
+        self._restore_script()
         self._later(RESTORE_S, self._train)
         self.hear()
         return self._world.stirred()
@@ -116,14 +115,14 @@ class Agent:
             self.reckon(fuse, age_s)
         self.parent = self.shelf.take_over(self.number, self.incarnation)
         self._world.promises.goes_on(self.machine.run, self.shelf, self.parent)
-        self._put_back(" was restored, and")
+        self._restore_script(" was restored, and")
         self._later(RESTORE_S, self._train)
         self._world.stirred()
         return ""
 
-    def _put_back(self, how: str = "") -> None:
+    def _restore_script(self, how: str = "") -> None:
         if isinstance(self.script, WorldScript):
-            self.script.put_back(self.parent.done_s if self.parent else 0.0)
+            self.script.restore(self.parent.done_s if self.parent else 0.0)
             self._world.note(f"{self.machine.key}{how} resumes from {self.script.done_s:.0f} s of work")
 
     def hear(self, age_s: float = 0.0) -> None:

@@ -11,8 +11,8 @@ from functools import cache
 from stoker.model.job.job import Fallback, Job, Priority, Spot
 from stoker.model.node import Cluster
 from stoker.testing.world.cloud import NAME
+from stoker.testing.world.promises import PromiseBroken
 from stoker.testing.world.scenario import MarketPlace, Mishap, MishapKind, RunPlan, Scenario
-from stoker.testing.world.sharing import PromiseBroken
 from stoker.testing.world.world import World
 
 BAD_WEATHER_S = 3600.0

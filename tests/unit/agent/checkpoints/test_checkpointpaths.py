@@ -9,7 +9,7 @@ import pytest
 from stoker.agent.checkpoints.commits import Checkpoints
 from stoker.agent.checkpoints.folders.choosing import Care
 from stoker.agent.checkpoints.folders.files import OpenForWriting, present
-from stoker.agent.checkpoints.restoring import put_back
+from stoker.agent.checkpoints.restoring import restore
 from stoker.agent.machine.machine import NodeFolder
 from stoker.model.job.job import Job
 from stoker.model.job.sections import CheckpointPaths, is_folder
@@ -76,7 +76,7 @@ def test_a_file_and_what_a_glob_matches_come_back_and_nothing_else(tmp_path: Pat
         orders = Orders("r", "a-1", attempt, 0, "key", job, "s", "python3")
         store.put(layout.orders("r", attempt, 0), dump(orders))
         (folder.work / "epoch-1.pt").write_text("of the source tree")
-        found = put_back(store, orders, folder, lambda *_: None)
+        found = restore(store, orders, folder, lambda *_: None)
         made = Checkpoints(
             store, orders, folder, lambda: (None, {}), lambda *_: None, open_files=lambda: OpenForWriting(set())
         )

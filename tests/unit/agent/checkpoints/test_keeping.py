@@ -19,7 +19,7 @@ from stoker.agent.checkpoints.folders.choosing import Care
 from stoker.agent.checkpoints.folders.files import OpenForWriting
 from stoker.agent.checkpoints.folders.growing import PARTIAL_S, QUIET_S
 from stoker.agent.checkpoints.folders.watching import STREAM_S
-from stoker.agent.checkpoints.restoring import put_back
+from stoker.agent.checkpoints.restoring import restore
 from stoker.agent.machine.machine import NodeFolder
 from stoker.errors import AlreadyThere, StoreFailed
 from stoker.model.job.job import Job, Retention
@@ -95,7 +95,7 @@ class Run:
         self.events.append((kind, text))
 
     def begin(self) -> CheckpointSet | None:
-        found = put_back(self.store, self.orders, self.folder, self.tell)
+        found = restore(self.store, self.orders, self.folder, self.tell)
         self.checkpoints.begin_from(found)
         self.store.puts.clear()
         return found

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.checkpoints import restoring
+from stoker.agent.checkpoints import restoring, sets
 from stoker.agent.checkpoints.commits import Checkpoints
 from stoker.agent.checkpoints.folders.choosing import Care
 from stoker.agent.checkpoints.folders.files import OpenForWriting
-from stoker.agent.checkpoints.restoring import put_back, read_fences
+from stoker.agent.checkpoints.restoring import restore
+from stoker.agent.checkpoints.sets import read_fences
 from stoker.agent.machine.machine import NodeFolder
 from stoker.errors import Conflict, Corrupt, StoreFailed
 from stoker.model.job.job import Job
@@ -40,7 +41,7 @@ class Node:
         self.events.append((kind, text))
 
     def begin(self) -> CheckpointSet | None:
-        found = put_back(self.store, self.orders, self.folder, self.tell)
+        found = restore(self.store, self.orders, self.folder, self.tell)
         self.checkpoints = Checkpoints(
             self.store,
             self.orders,
@@ -150,7 +151,7 @@ def test_every_single_flipped_bit_of_a_manifest_is_noticed(
     for at in range(len(whole)):
         flip(manifest(store, three_sets[-1]), at)
         try:
-            found = restoring.read_set(store, orders, three_sets[-1].position)
+            found = sets.read_set(store, orders, three_sets[-1].position)
         except Corrupt:
             continue
         finally:

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from stoker.engine.decision import Sighting
 from stoker.engine.lifecycle import begin, evicted
 from stoker.engine.nodes.nodes import may_resume
+from stoker.engine.queue.clusters import PAUSE_S
 from stoker.engine.queue.order import STARVED_S, QueueFacts
-from stoker.engine.queue.pausing import PAUSE_S
 from stoker.engine.queue.placement import ahead, place, placed, starting, turns
 from stoker.engine.rounds import Scene, decide
 from stoker.model.node import NodeSight, NodeState

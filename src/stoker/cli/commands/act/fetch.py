@@ -12,7 +12,7 @@ from stoker.cli.view.summary import seen_from
 from stoker.cli.view.terminal import say, show, show_json
 from stoker.cli.view.words import watched
 from stoker.client.api.client import Client
-from stoker.client.api.fetching import WantedResults, What
+from stoker.client.api.reading import WantedResults, What
 from stoker.errors import BadInput, NotFound
 from stoker.model.run.run import Run, RunState
 

@@ -32,11 +32,11 @@ from stoker.server.rounds.reconciler import Reconciler
 from stoker.server.stores.accesses import Accesses, Leases
 from stoker.server.stores.stores import Keychain, StoreDirectory, Vault
 from stoker.testing.world.cloud import WorldLeases, WorldMachine
+from stoker.testing.world.promises import PromiseBroken
 from stoker.testing.world.real.loop import VirtualClock, VirtualLoop
 from stoker.testing.world.real.outside import FAR, NEAR, WorldProvider, WorldStore
 from stoker.testing.world.scenario import Scenario
 from stoker.testing.world.server import LOOK_S
-from stoker.testing.world.sharing import PromiseBroken
 from stoker.testing.world.world import World
 
 NOWHERE = Path("/nonexistent/stoker")  # nothing is read or written there
