@@ -232,6 +232,16 @@ def test_a_region_that_a_policy_denies_is_a_warning_where_another_works(account:
     assert (found.name, found.verdict) == ("deployment eastus", CheckResult.WARN)
 
 
+def test_a_region_that_azure_closes_to_the_subscription_is_reported_with_what_to_do(
+    cloud: TwinHandle, account: Account
+) -> None:
+    cloud.order("restrict", region="eastus")
+    (found,) = account.bad()
+    assert (found.name, found.verdict) == ("deployment eastus", CheckResult.FAIL)
+    assert "this subscription may not use the region: Resource " in found.found
+    assert "name other regions in azure.json" in found.advice
+
+
 def test_a_login_that_may_only_read_is_told_which_roles_it_lacks_and_who_gives_them(account: Account) -> None:
     who = account.person(READER)
     (found,) = account.bad()

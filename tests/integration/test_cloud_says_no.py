@@ -81,6 +81,21 @@ def test_missing_rights_end_the_run_at_once_with_the_administrators_command(user
     assert cloud.empty()
 
 
+def test_a_region_that_azure_closes_to_the_subscription_is_left_for_the_next_one(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    account(shell, cloud)
+    cloud.ask("restrict", region="eastus")  # where the cheapest sizes are
+    try:
+        begin(shell, "moved", steps=10)
+        facts = right_end(shell, cloud, "moved", steps=10)
+    finally:
+        cloud.ask("restrict", region="eastus", on=False)
+    refused = [one for one in facts["attempts"] if one["trouble"] == "provider-failed"]
+    assert 0 < len(refused) <= 2
+    assert all("this subscription may not use the region" in one["message"] for one in refused)
+    assert facts["attempts"][-1]["offer"]["place"] == "westus2"
+
+
 def test_a_login_that_expires_costs_no_run_its_machine_and_is_taken_up_again(user: tuple[Shell, Cloud]) -> None:
     """Its lease is renewed through the store, which has nothing to do with the login."""
     shell, cloud = user

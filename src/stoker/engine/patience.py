@@ -37,7 +37,7 @@ AWAY = Rule(
 MARKET = Rule(
     "no capacity, a spot price above `max_price`, the quota is used up, or the cloud asks for fewer requests",
     "tries other sizes, regions or on-demand as the job allows, and the same again after 30 s, then up to 5 minutes",
-    codes=("no-capacity", "price-too-high", "quota-reached", "throttled"),
+    codes=("no-capacity", "price-too-high", "quota-reached", "provider-unavailable"),
 )
 LOGIN = Rule(
     "the login or the store's credential has expired, was replaced or is refused",

@@ -110,7 +110,19 @@ def deployment_failed(details: Sequence[Mapping[str, Any]], *, as_text: bool) ->
     return {"code": "DeploymentFailed", "message": message, "details": list(details)}
 
 
-def throttled(retry_after_s: int) -> Refused:
+_COUNTED = '{"operationGroup":"HighCostGet3Min","allowedRequestCount":190,"measuredRequestCount":233}'
+
+
+def throttled(retry_after_s: int, path: str = "") -> Refused:
+    """The compute service counts requests by itself, and refuses them with the code of a quota."""
+    if "/microsoft.compute/" in path.lower():
+        return Refused(
+            429,
+            "OperationNotAllowed",
+            "The server rejected the request because too many requests have been received for this subscription.",
+            headers={"Retry-After": str(retry_after_s)},
+            details=[{"code": "TooManyRequests", "target": "HighCostGet3Min", "message": _COUNTED}],
+        )
     return Refused(
         429,
         "TooManyRequests",

@@ -194,7 +194,7 @@ class CloudState:
     prices: tuple[PriceOrder, ...] = ()
     quotas: Mapping[str, int] = field(default_factory=dict)  # `region/family`, set by a test
     faults: tuple[OrderedFault, ...] = ()
-    restrictions: tuple[str, ...] = ()  # unavailable `region/size`
+    restrictions: tuple[str, ...] = ()  # unavailable `region/size`, and `region/` where Azure refuses the region
     standing: str = "Enabled"  # of the subscription: Warned, PastDue, Disabled or Deleted
     unregistered: tuple[str, ...] = ()  # namespaces, in lower case, that the subscription is not registered for
     tokens_from: float = 0.0  # tokens issued before this moment (Unix time) are invalid

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from stoker import errors
 from stoker.engine.decision import Sighting, StartNode
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.money import meter
-from stoker.engine.patience import HOPELESS, LOGIN, MARKET, MOST_LOST, MOST_REFUSED, TABLE
+from stoker.engine.patience import HOPELESS, LOGIN, MARKET, MOST_LOST, MOST_REFUSED, NOT_READY, TABLE
 from stoker.engine.queue.placement import LONGEST_DELAY_S, place
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.run.report import Effort, Kept, Outcome, Phase, Report
@@ -54,6 +55,13 @@ def test_the_table_of_the_docs_is_that_of_the_engine() -> None:
     cells = [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in rows]
     begin = cells.index(("what happens", "the run", "how often")) + 1
     assert cells[begin : begin + len(TABLE)] == [(one.happens, one.then, one.limit) for one in TABLE]
+
+
+def test_the_codes_of_the_table_are_those_of_errors() -> None:
+    """A code that nothing raises would leave what the table promises to another row."""
+    known = {one.code for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.StokerError)}
+    named = {code for rule in TABLE for code in rule.codes} - {NOT_READY}  # what the report of an agent becomes
+    assert named <= known
 
 
 def test_losses_with_progress_between_them_never_end_a_run(make_run: Make, now: datetime) -> None:

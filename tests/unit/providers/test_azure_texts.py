@@ -247,9 +247,30 @@ def test_no_capacity_is_distinguished_from_other_failures() -> None:
 
 @pytest.mark.parametrize(("status", "later"), [(429, True), (503, True), (500, True), (409, False), (400, False)])
 def test_an_azure_that_is_busy_is_asked_again_and_costs_no_attempt(status: int, later: bool) -> None:
-    error = refused("TooManyRequests", "slow down")
+    error = refused("SomethingNew", "slow down")
     error.status_code = status  # type: ignore[attr-defined]
     assert isinstance(translated(error, "starting x"), ProviderUnavailable) is later
+
+
+def test_throttling_is_known_by_what_the_compute_service_says_of_it() -> None:
+    """It uses the code of a quota, for a request as for a part of a deployment, which has no status."""
+    counted = '{"operationGroup":"CreateVMScaleSet3Min","allowedRequestCount":60,"measuredRequestCount":71}'
+    inner = SimpleNamespace(code="TooManyRequests", message=counted, details=None)
+    said = "The server rejected the request because too many requests have been received for this subscription."
+    asked = refused("OperationNotAllowed", said, [inner])
+    part = SimpleNamespace(code="OperationNotAllowed", message=said, details=[inner])
+    for error in (asked, refused("DeploymentFailed", "see details", [part])):
+        told = translated(error, "starting x")
+        assert isinstance(told, ProviderUnavailable)
+        assert told.message == f"starting x: Azure is throttling requests: OperationNotAllowed: {said}"
+
+
+@pytest.mark.parametrize("code", ["RetryableError", "InternalServerError", "ServerTimeout", "ServiceUnavailable"])
+def test_a_deployment_that_azure_asks_to_repeat_costs_no_attempt(code: str) -> None:
+    part = SimpleNamespace(code=code, message="Please retry.", details=None)
+    told = translated(refused("DeploymentFailed", "see details", [part]), "starting x")
+    assert isinstance(told, ProviderUnavailable)
+    assert told.message == f"starting x: Azure could not handle the request: {code}: Please retry."
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,12 @@ from stoker.errors import (
     NotSetUp,
     PriceTooHigh,
     ProviderFailed,
+    ProviderUnavailable,
     QuotaReached,
     StokerError,
 )
 from stoker.providers.azure.refusals import translated
+from stoker.twin.refusal import throttled
 
 SCOPE = "/subscriptions/0000-11"
 GROUP = f"{SCOPE}/resourceGroups/stoker-default-ab12-1"
@@ -55,6 +57,13 @@ def login(message: str) -> StokerError:
         ),
         ("AADSTS90002: Tenant 'x' not found.", "unknown directory", "tenant"),
         ("AADSTS999: something new", "the login to Azure failed: AADSTS999: something new", "az login"),
+        (
+            "DefaultAzureCredential failed to retrieve a token from the included credentials.\nAttempted credentials:\n"
+            "\tAzureCliCredential: ERROR: AADSTS53003: Access has been blocked by Conditional Access policies. "
+            "Trace ID: 12",
+            "failed: AADSTS53003: Access has been blocked by Conditional Access policies.",
+            "az login",
+        ),
     ],
 )
 def test_a_login_that_does_not_work_says_why(said: str, words: str, hint: str) -> None:
@@ -160,6 +169,7 @@ def test_a_text_that_wraps_nothing_is_reported_as_it_is(message: str) -> None:
         ("InvalidAuthenticationTokenTenant", LoginFailed, "az login --tenant"),
         ("LocationNotAvailableForResourceGroup", NotSetUp, "list-locations"),
         ("InvalidResourceGroupLocation", NameTaken, "az group show"),
+        ("RequestDisallowedByAzure", ProviderFailed, "name other regions in azure.json"),
     ],
 )
 def test_each_refusal_has_its_class_its_words_and_a_command(code: str, of: type[StokerError], hint: str) -> None:
@@ -168,3 +178,15 @@ def test_each_refusal_has_its_class_its_words_and_a_command(code: str, of: type[
     assert error.message.startswith(f"starting ants-7: {code}: ")
     assert "as Azure says it" in error.message
     assert hint in error.hint
+
+
+@pytest.mark.parametrize("service", ["Microsoft.Compute/virtualMachines", "Microsoft.Network/virtualNetworks", ""])
+def test_every_form_of_throttling_is_waited_for(service: str) -> None:
+    """As the twin answers, and as the SDK reads it."""
+    from azure.mgmt.core.exceptions import ARMErrorFormat
+
+    error: Any = Exception("Operation returned an invalid status")
+    error.error = ARMErrorFormat({"error": throttled(3, f"{SCOPE}/providers/{service}").body()})
+    told = translated(error, "listing VMs")
+    assert type(told) is ProviderUnavailable
+    assert told.message.startswith("listing VMs: Azure is throttling requests: ")

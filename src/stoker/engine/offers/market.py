@@ -26,6 +26,7 @@ from stoker.model.run.run import Attempt, AttemptState, Run
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 300.0  # before an unavailable offer is requested again
 MOST_DOUBLINGS = 8  # of the pause: by then it is the longest
 SHUNNED_S = 600.0  # an offer that was evicted so recently is chosen after the others
+MOST_IN_PLACE, BARRED_S = 2, 3600.0  # sizes that a place has refused, before the others go first for so long
 
 Market = Mapping[tuple[str, Need], Sequence[Offer]]  # the offers of each provider for each need
 
@@ -78,10 +79,12 @@ def price_now(run: Run, market: Market, offer: Offer) -> Decimal:
 
 def open_now(run: Run, market: Market, now: datetime) -> list[Offer]:
     """What can be requested now: within the price limit, and not just failed. An offer that the provider has refused to
-    this run for its own reason is excluded, as long as there is another."""
+    this run for its own reason is excluded, as long as there is another; then, one in a place that refuses any size."""
     offers = [offer for offer in _offers(run, market) if _affordable(run.job, offer)]
     others = [offer for offer in offers if not _refused(run, offer)]
-    return [offer for offer in others or offers if now >= _closed_until(run, offer, now)]
+    barred = _barred(run, now)
+    elsewhere = [offer for offer in others if offer.place not in barred]
+    return [offer for offer in elsewhere or others or offers if now >= _closed_until(run, offer, now)]
 
 
 def why_none(run: Run, market: Market, now: datetime) -> str:
@@ -154,7 +157,24 @@ def _closes(trouble: str, asked: Offer, offer: Offer) -> bool:
     """What a machine of a size lacks, such as a driver in its image, it lacks in every place."""
     if trouble == NOT_READY:
         return asked.size == offer.size
-    return bool(trouble) and trouble not in (*WEATHER, *HOPELESS) and same(asked, offer)
+    return _is_refusal(trouble) and same(asked, offer)
+
+
+def _barred(run: Run, now: datetime) -> set[str]:
+    """The places that refused several sizes in a row: a cloud may close a whole region to somebody."""
+    refused: dict[str, set[str]] = {}
+    for one in run.attempts:
+        if one.offer and one.state.over and not one.trouble:
+            refused.pop(one.offer.place, None)
+        elif one.offer and one.ended_at and one.trouble != NOT_READY and _is_refusal(one.trouble):
+            lately = (now - one.ended_at).total_seconds() < BARRED_S
+            refused.setdefault(one.offer.place, set()).update({one.offer.size} if lately else ())
+    return {place for place, sizes in refused.items() if len(sizes) >= MOST_IN_PLACE}
+
+
+def _is_refusal(trouble: str) -> bool:
+    """For a reason of the provider's own, which will not pass by itself and which nobody has to mend first."""
+    return bool(trouble) and trouble not in (*WEATHER, *HOPELESS)
 
 
 def _shunned(run: Run, offer: Offer, now: datetime) -> bool:

@@ -34,6 +34,9 @@ _TAKEN = {"InvalidResourceGroupLocation"}
 _LOCKED = {"ScopeLocked"}
 _WRAPPERS = {"InvalidTemplateDeployment", "DeploymentFailed"}  # ignored where they contain another error
 _POLICY = {"RequestDisallowedByPolicy"}
+# The compute service has OperationNotAllowed around it, which is the code of a quota, too.
+_THROTTLED = {"TooManyRequests", "SubscriptionRequestsThrottled", "ResourceRequestsThrottled"}
+_BUSY = {"InternalServerError", "RetryableError", "ServerTimeout", "ServiceUnavailable", "GatewayTimeout"}
 _UNANSWERED = {"ServiceRequestError", "ServiceResponseError", "DecodeError", "ConnectTimeout"}  # and their kinds
 # Azure has an older and a newer wording.
 _LIMIT = re.compile(
@@ -57,7 +60,10 @@ _OWN_GROUP = re.compile(r"/resourceGroups/stoker-.*", re.IGNORECASE)  # created 
 
 def translated(error: Exception, doing: str) -> ProviderFailed:
     """Our error for one of the SDK's. `doing` starts the message: `starting ants-7`."""
-    named = dict(_causes(error))
+    named, status = dict(_causes(error)), int(getattr(error, "status_code", 0) or 0)
+    if status == 429 or _THROTTLED & named.keys():
+        code, message = list(named.items())[-1] if named else (type(error).__name__, _first_line(error))
+        return ProviderUnavailable(f"{doing}: Azure is throttling requests: {code}: {message}")
     for codes, speak in _SPEAK:
         if found := next((code for code in named if code in codes), None):
             return speak(f"{doing}: {found}", named[found])
@@ -68,9 +74,8 @@ def translated(error: Exception, doing: str) -> ProviderFailed:
         why = f"{doing}: Azure is unreachable: {_first_line(error)}"
         return ProviderUnavailable(why, hint="check the network connection")
     code, message = next(iter(named.items()), (kind, _first_line(error)))
-    status = int(getattr(error, "status_code", 0) or 0)
-    if status in (408, 429) or status >= 500:
-        return ProviderUnavailable(f"{doing}: Azure is throttling requests: {code}: {message}")
+    if status == 408 or status >= 500 or _BUSY & named.keys():
+        return ProviderUnavailable(f"{doing}: Azure could not handle the request: {code}: {message}")
     return ProviderFailed(f"{doing}: {code}: {message}")
 
 
@@ -95,7 +100,8 @@ def _login(doing: str, error: Exception) -> ProviderFailed:
         words, hint = _LOGINS[number]
         return LoginFailed(f"{doing}: {words} ({found[0] if found else f'AADSTS{number}'})", hint=hint)
     if found or "failed to retrieve a token" not in str(error):
-        return LoginFailed(f"{doing}: the login to Azure failed: {_first_line(error)}", hint="az login")
+        why = found[0] if found else _first_line(error)
+        return LoginFailed(f"{doing}: the login to Azure failed: {why}", hint="az login")
     return LoginFailed(f"{doing}: not logged in to Azure on this computer", hint="az login")
 
 
@@ -201,6 +207,17 @@ def _policy(doing: str, message: str) -> ProviderFailed:
 _POLICIES = "az policy assignment list --output table lists them; name other regions or sizes in azure.json"
 
 
+def _region(doing: str, message: str) -> ProviderFailed:
+    """Azure closes regions to new subscriptions, and to those of students; the next offer may be in another one."""
+    return ProviderFailed(f"{doing}: this subscription may not use the region: {message}", hint=_OTHER_REGIONS)
+
+
+_OTHER_REGIONS = (
+    "name other regions in azure.json; where Azure allows some only, this lists them: az policy assignment list "
+    "--query \"[?name=='sys.regionrestriction'].parameters\""
+)
+
+
 def _disabled(doing: str, message: str) -> ProviderFailed:
     return NotSetUp(f"{doing}: the subscription is disabled: {message}", hint="check its billing: az account show")
 
@@ -220,6 +237,7 @@ def _no_subscription(doing: str, message: str) -> ProviderFailed:
 
 _SPEAK = (
     (_POLICY, _policy),
+    ({"RequestDisallowedByAzure"}, _region),
     (_CAPACITY, _capacity),
     (_PRICE, _price),
     (_QUOTA, _quota),

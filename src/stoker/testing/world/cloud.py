@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from stoker.engine.nodes.lease import node_of
 from stoker.engine.offers.market import Market, needs
-from stoker.errors import LoginFailed, PriceTooHigh, ProviderFailed
+from stoker.errors import LoginFailed, PriceTooHigh, ProviderFailed, ProviderUnavailable
 from stoker.model.job.job import Job
 from stoker.model.node import LAST_WORDS_S, Need, NodeSight, NodeState, Offer, Pool
 from stoker.model.run.money import Fuse
@@ -93,13 +93,7 @@ DEAR = Decimal(3)
 VACANT_S = 2.0  # until a machine without work reads that it has some
 
 
-class Throttled(ProviderFailed):
-    """As providers report it while a machine is being created."""
-
-    code = "throttled"
-
-
-ERRORS = {MishapKind.START_THROTTLED: Throttled, MishapKind.START_TOO_DEAR: PriceTooHigh}
+ERRORS = {MishapKind.START_THROTTLED: ProviderUnavailable, MishapKind.START_TOO_DEAR: PriceTooHigh}
 
 
 class WorldCloud:

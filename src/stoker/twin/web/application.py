@@ -226,7 +226,7 @@ class Application:
     def _arm(self, request: WebRequest) -> Response:
         trouble = self._world.change(lambda cloud, _: _trouble(cloud, request))
         if trouble.kind == "throttle":
-            return _refused(throttled(max(1, int(self._world.clock.real_s(trouble.seconds)))))
+            return _refused(throttled(max(1, int(self._world.clock.real_s(trouble.seconds))), request.path))
         if trouble.kind == "error":
             return _refused(Refused(trouble.status, trouble.code, trouble.message))
         response = self._answered(request)

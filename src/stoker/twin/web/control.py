@@ -157,8 +157,8 @@ class TwinControl:
         self._set(lambda cloud, _: replace(cloud, quotas={**cloud.quotas, key: limit}))
 
     def _restrict(self, order: Mapping[str, Any]) -> None:
-        """`{region, size, on = true}`: makes the size unavailable there."""
-        key = f"{order['region']}/{order['size']}".lower()
+        """`{region, size, on = true}`: makes the size unavailable there; without `size`, the region for everything."""
+        key = f"{order['region']}/{order.get('size', '')}".lower()
         kept = [one for one in self._world.cloud.restrictions if one != key]
         now = (*kept, key) if order.get("on", True) else tuple(kept)
         self._set(lambda cloud, _: replace(cloud, restrictions=now))

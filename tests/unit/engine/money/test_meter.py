@@ -103,7 +103,7 @@ def test_a_node_that_could_not_be_had_costs_nothing(make_run: Make, now: datetim
 def test_a_node_that_turns_up_after_all_has_cost_all_the_while(make_run: Make, now: datetime) -> None:
     """The response reported a failure, but the node was created."""
     run = costing(make_run, now)
-    run = meter.metered(run, sees(run, Decimal(0), NodeState.GONE, trouble="throttled"), after(now, 10))
+    run = meter.metered(run, sees(run, Decimal(0), NodeState.GONE, trouble="provider-unavailable"), after(now, 10))
     run = meter.metered(run, sees(run), after(now, 20))
     assert meter.spent(run, after(now, 30)) == Decimal("0.03")
 

@@ -12,7 +12,7 @@ import pytest
 from stoker.engine.decision import Sighting, StartNode, StartSpare
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.nodes.nodes import claimed
-from stoker.engine.offers.market import FIRST_PAUSE_S, Market, choose, needs, why_none
+from stoker.engine.offers.market import BARRED_S, FIRST_PAUSE_S, Market, choose, needs, why_none
 from stoker.engine.patience import MOST_LOST
 from stoker.engine.rounds import Scene, decide
 from stoker.model.job.job import Fallback, Job, Spot
@@ -85,6 +85,31 @@ def test_an_offer_that_is_refused_for_a_reason_of_its_own_is_closed_to_the_run(
     assert choose(run, market, later) == SURE, "on-demand, where the job allows it"
     run = lost(run, SURE, now, "provider-failed")
     assert choose(run, market, later) == CHEAP, "with nothing else left, the run ends as others do that lose nodes"
+
+
+def test_a_place_that_refuses_two_sizes_comes_after_the_others(run: Run, now: datetime) -> None:
+    """A cloud may close a whole region to a subscription; the cheapest sizes are all there."""
+    spot, _ = needs(run.job)
+    sizes = [replace(CHEAP, size=f"s{number}", usd_per_hour=Decimal(number)) for number in range(1, 9)]
+    elsewhere = replace(OTHER, usd_per_hour=Decimal(20))
+    market: Market = {("cloud", spot): [*sizes, elsewhere]}
+    run = lost(run, sizes[0], now, "provider-failed")
+    assert choose(run, market, now) == sizes[1], "one refusal may be about the size"
+    run = lost(run, sizes[1], now, "provider-failed")
+    assert choose(run, market, now) == elsewhere
+    assert choose(run, market, now + timedelta(seconds=BARRED_S + 1)) == sizes[2], "it may have been opened"
+    run = lost(run, elsewhere, now, "provider-failed")
+    assert choose(run, market, now) == sizes[2], "with nothing else left"
+
+
+def test_a_place_that_gave_a_machine_since_is_not_closed(run: Run, now: datetime) -> None:
+    spot, _ = needs(run.job)
+    sizes = [replace(CHEAP, size=f"s{number}", usd_per_hour=Decimal(number)) for number in range(1, 5)]
+    market: Market = {("cloud", spot): [*sizes, replace(OTHER, usd_per_hour=Decimal(20))]}
+    run = lost(run, sizes[0], now, "provider-failed")
+    run = lost(run, sizes[3], now, "")
+    run = lost(run, sizes[1], now, "provider-failed")
+    assert choose(run, market, now + timedelta(minutes=20)) == sizes[2]
 
 
 def not_ready(run: Run, offer: Offer, at: datetime, outcome: Outcome = Outcome.NOT_READY) -> Run:

@@ -164,6 +164,7 @@ def check_policies(cloud: CloudState, ask: Ask) -> None:
     kind = ask.target.kind.lower()
     if ask.method not in ("PUT", "PATCH") or kind.startswith(_EXEMPT):
         return
+    _check_region(cloud, ask)
     for one in cloud.all(ASSIGNMENTS):
         definition = str(one.properties["policyDefinitionId"]).rsplit("/", 1)[-1].lower()
         known = DEFINITIONS[definition]
@@ -171,6 +172,21 @@ def check_policies(cloud: CloudState, ask: Ask) -> None:
             continue
         if known.denies(ask, one.properties["parameters"][known.parameter]["value"]):
             raise _denied(ask, one, definition, known)
+
+
+def _check_region(cloud: CloudState, ask: Ask) -> None:
+    """Azure closes regions to subscriptions that are new or of students; it still creates groups there."""
+    region = catalog.region_named(str(ask.body.get("location") or ""))
+    if region and ask.target.kind != ids.GROUPS and f"{region.name}/" in cloud.restrictions:
+        raise Refused(
+            403,
+            "RequestDisallowedByAzure",
+            f"Resource '{ask.target.name}' was disallowed by Azure: This policy maintains a set of best available "
+            "regions where your subscription can deploy resources. The objective of this policy is to ensure that your "
+            "subscription has full access to Azure services with optimal performance. Should you need additional or "
+            "different regions, contact support.",
+            more={"target": ask.target.name},
+        )
 
 
 def _holds(assignment: Resource, scope: str) -> bool:
