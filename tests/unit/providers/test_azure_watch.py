@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from stoker.model.node import NodeState
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.account.grounds import OwnGroups
-from stoker.providers.azure.cloud import Deployed, GroupMember, ResourceGroup, Vm
+from stoker.providers.azure.cloud import AzureCloud, Deployed, GroupMember, ResourceGroup, Vm
 from stoker.providers.azure.watch import NodeWatch
 
 READS_AN_HOUR = 12_000  # that Azure allows a login in a subscription
+LISTS_A_MINUTE = 300  # of VMs, that the compute service allows all logins of a subscription in a region
 ACCOUNT = Account("s", workspace="w")
 
 
@@ -93,6 +95,7 @@ def looked_at(cloud: ManyNodes, monkeypatch: pytest.MonkeyPatch, seconds: int) -
 def test_two_hundred_nodes_at_work_stay_below_half_of_azures_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     cloud = ManyNodes(200)
     assert looked_at(cloud, monkeypatch, 120) < READS_AN_HOUR / 2
+    assert cloud.asked["vms"] / 2 <= LISTS_A_MINUTE / 5, "five servers may be at work"
     assert cloud.asked["inventory"] == 2
 
 
@@ -112,3 +115,20 @@ def test_a_node_that_is_new_is_listed_soon(monkeypatch: pytest.MonkeyPatch) -> N
     assert seeing.look()[1].resources == ()
     now = 5.0
     assert seeing.look()[1].resources == ("virtualMachines/node",)
+
+
+def test_somebody_elses_machine_that_azure_describes_in_part_hides_none_of_ours() -> None:
+    """An instance of a foreign scale set may have neither a size nor a state, nor tags."""
+    models = pytest.importorskip("azure.mgmt.compute.models")
+    place = "/subscriptions/s/resourceGroups/{}/providers/Microsoft.Compute/virtualMachines/node"
+    profile = models.HardwareProfile(vm_size="Standard_D2as_v5")
+    ours = models.VirtualMachine(location="eastus", tags=naming.tags("w", "me", "r-1", {}), hardware_profile=profile)
+    foreign = models.VirtualMachine(location="eastus", virtual_machine_scale_set=models.SubResource(id="/s/sets/aks"))
+    for one, group in ((ours, "mine"), (foreign, "theirs")):
+        one["id"], one["name"] = place.format(group), "node"
+    cloud = AzureCloud(ACCOUNT)
+    cloud.__dict__["_compute"] = SimpleNamespace(virtual_machines=SimpleNamespace(list_all=lambda **_: [ours, foreign]))
+    assert [(one.group, one.size, one.power) for one in cloud.vms()] == [
+        ("mine", "Standard_D2as_v5", ""),
+        ("theirs", "", ""),
+    ]

@@ -360,7 +360,7 @@ def _vm(found: Any, power: str) -> Vm:
         tags=found.tags or {},
         deleting=_is_deleting(found),
         power=power,
-        size=_text(found.hardware_profile.vm_size),
+        size=_text(found.hardware_profile.vm_size) if found.hardware_profile else "",
         region=found.location,
         spot=_text(found.priority).lower() == "spot",
         set=last_word(found.virtual_machine_scale_set.id) if found.virtual_machine_scale_set else "",
