@@ -64,6 +64,7 @@ def figures() -> dict[str, str]:
         "most files in one folder": fullest(files),
         "class names with several classes": repeated(trees),
         "files of `src/` that the last store touched": last_store(),
+        "files outside of plug-ins that import a kind of store": naming_kinds(files),
     }
 
 
@@ -113,14 +114,31 @@ def repeated(trees: dict[Path, ast.Module]) -> str:
 
 
 def last_store() -> str:
-    """By the commit that added the youngest kind of store."""
-    added = git("log", "--diff-filter=A", "--format=%H", "--name-only", "--", "src/stoker/stores/*/kind.py")
-    found = re.match(r"([0-9a-f]{40})\n\n(src/stoker/stores/(\w+)/kind\.py)", added)
-    if not found:
-        return "unknown: no store has a folder of its own in the history that is here"
-    touched = git("show", "--format=", "--name-only", found[1], "--", "src").split()
-    outside = [path for path in touched if not path.startswith(f"src/stoker/stores/{found[3]}/")]
-    return f"{len(outside)} outside of `stores/{found[3]}/`, {len(touched) - len(outside)} in it"
+    """By the youngest commit that added a kind of store and no provider. The kind that carries folders to SSH hosts was
+    added together with its provider, and such a commit does not show what a store requires."""
+    log = git("log", "--diff-filter=A", "--format=%x00%H", "--name-only", "--", "src/stoker/stores/*/kind.py")
+    for commit, kind in re.findall(r"\0([0-9a-f]{40})\n\nsrc/stoker/stores/(\w+)/kind\.py", log):
+        if git("show", "--diff-filter=A", "--format=", "--name-only", commit, "--", "src/stoker/providers"):
+            continue
+        touched = git("show", "--format=", "--name-only", commit, "--", "src").split()
+        outside = [path for path in touched if not path.startswith(f"src/stoker/stores/{kind}/")]
+        return f"{len(outside)} outside of `stores/{kind}/`, {len(touched) - len(outside)} in it"
+    return "unknown: no store has a folder of its own in the history that is here"
+
+
+def naming_kinds(files: dict[Path, str]) -> str:
+    """Files outside of the folders of plug-ins that import a kind of store by name; `folder` is the one that is
+    everywhere: agents, tests and the server's own computer use it as such."""
+    kinds = sorted(path.parent.name for path in files if path.name == "kind.py" and path.parent.name != "folder")
+    plugins = (SOURCE / "stores", SOURCE / "providers", SOURCE / "testing")
+    naming = [
+        path
+        for path, text in files.items()
+        if not any(path.is_relative_to(one) for one in plugins)
+        and any(f"stoker.stores.{kind}" in text for kind in kinds)
+    ]
+    listed = ": " + ", ".join(f"`{path.relative_to(SOURCE)}`" for path in naming[:5]) if naming else ""
+    return f"{len(naming)}{listed}"
 
 
 def git(*words: str) -> str:

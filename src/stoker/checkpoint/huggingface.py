@@ -125,7 +125,7 @@ class _TrainerState:
         self._waiting = state
 
     def apply(self) -> None:
-        """Puts back what was loaded before there was anything to put it into."""
+        """Restores the state that was loaded before the objects it belongs to existed."""
         self._ready = True
         waiting, self._waiting = self._waiting, None
         for name, part in self._parts().items() if waiting is not None else ():

@@ -79,7 +79,7 @@ class Offer:
     release_s: float = 0.0  # from asking for its release until it is seen gone, at the longest: all of that is paid for
     idle_s: float = 0.0  # without work or orders, from its server's last word until it asks for its release, at most
     unready: str = ""  # why nothing of it can be started yet, as before an account is set up; empty: it can
-    renewed_by: str = ""  # the command that asks for the prices of a dated list anew; empty: that happens by itself
+    renewed_by: str = ""  # the command that renews the prices of a dated list; empty: they are renewed automatically
     again: str = ""  # the machine of an earlier node that is taken once more, see `NodeSight.machine`; empty: a new one
     network: str = ""  # nodes of one gang reach each other only in the same; empty: from anywhere
     waits: str = ""  # the key of the idle node of a cluster that `again` is about; empty: the machine is the run's own

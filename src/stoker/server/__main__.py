@@ -15,14 +15,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
 
 from stoker import __version__
 from stoker.errors import Conflict, DatabaseUnusable, HomeUnusable, StokerError
-from stoker.files import claim
+from stoker.files import claim, write_whole
 from stoker.model.workspace.home import Home
 from stoker.server.api.app import build
 from stoker.server.door import guarded, log_to, own_socket, port_socket
@@ -163,11 +162,7 @@ class _Address:
     def tell(self) -> None:
         """Written completely and with private permissions, then renamed: a reader always sees all of it."""
         facts = {"token": self.token, "http": self.http, "pid": os.getpid(), "version": __version__}
-        part = Path(f"{self.home.address}.{os.getpid()}")
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w") as file:
-            json.dump(facts, file)
-        part.replace(self.home.address)
+        write_whole(self.home.address, json.dumps(facts), mode=0o600)
 
 
 def _withdraw_address(home: Home) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from stoker.engine.pruning import prune
 from stoker.errors import Conflict, Missing, NotFound, StokerError
-from stoker.files import take
+from stoker.files import take, write_whole
 from stoker.model import wire
 from stoker.model.orders import lock_of, users_of, venv_used
 from stoker.model.run.run import PruneRule, Run, Spared
@@ -345,9 +345,7 @@ class Housekeeping:
         if rule is None:
             self._file.unlink(missing_ok=True)
             return
-        part = self._file.with_suffix(".part")
-        part.write_bytes(wire.dump(rule))
-        part.replace(self._file)
+        write_whole(self._file, wire.dump(rule))
 
     def _now(self) -> datetime:
         return self._clock.now()

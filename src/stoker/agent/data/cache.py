@@ -243,9 +243,7 @@ class Hold:
         """Makes space for missing contents, and protects all of these from eviction as long as this node lives. Raises
         StoreFailed, with the figures, where there is not enough space."""
         with files.held(self._cache.root / "lock"):
-            part = self._wants.with_suffix(".part")
-            part.write_text("".join(f"{sha256} {size}\n" for sha256, size in wanted.items()))
-            part.replace(self._wants)
+            files.write_whole(self._wants, "".join(f"{sha256} {size}\n" for sha256, size in wanted.items()))
             _make_room(self._cache, limit_bytes)
 
 

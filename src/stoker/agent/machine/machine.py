@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stoker.files import write_whole
 from stoker.stores.trees.clearing import clear
 
 
@@ -71,9 +72,7 @@ class NodeFolder:
         for folder in (self.tree, self.spool):
             folder.mkdir(mode=0o700)
         self.work.mkdir(parents=True, exist_ok=True)
-        part = self.errand.with_suffix(".part")
-        part.write_text(json.dumps(errand))
-        part.replace(self.errand)
+        write_whole(self.errand, json.dumps(errand))
 
     def clear(self) -> None:
         for folder in (

@@ -273,7 +273,7 @@ class RankPipes:
         return [self._make(self._folder / f"{local}.out") for local, _ in enumerate(command.ranks)]
 
     def close(self) -> None:
-        """From here on whoever reads a pipe comes to its end, once no rank has it open."""
+        """From here on a reader of a pipe gets its end of file once no rank has it open."""
         held, self._held = self._held, []
         for fd in held:
             os.close(fd)

@@ -172,7 +172,7 @@ class Position:
         self._split, self._unmet = state.get("split"), state["sources"]
 
     def take_over(self, state: State) -> bool:
-        """Of another number of ranks. False: the interrupted epoch begins anew, unless there is nothing of it yet."""
+        """From another number of ranks. False: the interrupted epoch restarts, unless it has not begun."""
         self.epoch, split = state["epoch"], state.get("split")
         within = state["phase"] or state["batch"]
         if not within or split is None or split["seats"] != self._seats.whole:

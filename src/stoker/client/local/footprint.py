@@ -66,7 +66,14 @@ def _small(home: Home) -> Iterator[Path]:
 
 
 def _server(home: Home) -> tuple[Path, ...]:
-    return (*home.root.glob("server.json*"), home.socket, home.server_id, home.alive_lock, home.start_lock)
+    return (
+        *home.root.glob("server.json*"),
+        *home.root.glob(".server.json.*.part"),
+        home.socket,
+        home.server_id,
+        home.alive_lock,
+        home.start_lock,
+    )
 
 
 def stays(settings: ClientSettings) -> list[str]:

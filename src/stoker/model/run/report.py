@@ -62,7 +62,7 @@ class MetricSummary:
     step: float | None = None
 
     def joined(self, later: MetricSummary) -> MetricSummary:
-        """With what a later attempt measured. What is not a number says nothing of the least and the most."""
+        """With what a later attempt measured. Values that are not numbers do not count for minimum and maximum."""
         least = min((one for one in (self.least, later.least) if one == one), default=later.least)
         most = max((one for one in (self.most, later.most) if one == one), default=later.most)
         return replace(later, least=least, most=most, count=self.count + later.count)

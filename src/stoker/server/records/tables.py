@@ -6,7 +6,6 @@ Every write is one transaction. The stores have a copy beside the database for w
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -32,6 +31,7 @@ from sqlalchemy import (
 )
 
 from stoker.errors import HomeUnusable
+from stoker.files import write_whole
 from stoker.model import wire
 from stoker.model.dataset import DatasetVersion, Reference
 from stoker.model.node import Cluster
@@ -226,9 +226,7 @@ class StoreTable:
                 connection.execute(insert(_STORES).values(_store_row(store)))
 
     def _write_copy(self) -> None:
-        part = self._copy.with_name(f".{self._copy.name}.{os.getpid()}")
-        part.write_bytes(wire.dump(self.all()))
-        part.replace(self._copy)
+        write_whole(self._copy, wire.dump(self.all()))
 
 
 def read_copy(path: Path) -> list[KnownStore]:
