@@ -1,4 +1,4 @@
-"""Nodes: what a provider offers, is asked for and sees, how people get to one, and clusters of them."""
+"""Nodes: what a provider offers, gets as requests and sees, how people get to one, and clusters of them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Offer:
     slots: int | None = None  # how many nodes of it may be up at once; None: unknown
     spot: bool = False
     on_demand_usd_per_hour: Decimal | None = None  # the price on demand, without evictions; None: unknown
-    priced_at: datetime | None = None  # when the price was asked for; None: it needs no asking
+    priced_at: datetime | None = None  # when the price was requested; None: it needs no request
     quoted: Decimal | None = None  # the price in another currency, as the provider itself says it
     currency: str = "USD"  # of that
     ready_s: float = 0.0  # from asking for it to its agent's first word, as it usually goes

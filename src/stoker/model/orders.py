@@ -91,7 +91,7 @@ class Notice:
 
     at: datetime
     deadline: datetime
-    drill: bool = True  # somebody asked for it here; otherwise the machine was told by whoever owns it
+    drill: bool = True  # requested here; otherwise the machine was told by its owner
     returns: bool = False  # the machine is only restarted: it will be there again, with its disk
 
     @property

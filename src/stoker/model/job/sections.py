@@ -88,7 +88,7 @@ def matches(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
 
 
 def fits(name: str, part: str) -> bool:
-    """As a shell has it: a hidden name has to be asked for."""
+    """As in a shell: a hidden name must be matched explicitly."""
     return fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
 
 

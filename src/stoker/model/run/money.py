@@ -1,6 +1,6 @@
 """Money as facts: what each node of a run costs and for how long, and what an agent is told so that it stops in time.
 
-All sums are dollars of the United States: prices are asked for in them, and nothing here converts.
+All sums are dollars of the United States: prices are requested in them, and nothing here converts.
 """
 
 from __future__ import annotations

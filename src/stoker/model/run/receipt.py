@@ -21,7 +21,7 @@ class Part(StrEnum):
     DATA = "data"  # bringing the inputs, waiting for them, sending the outputs
     CHECKPOINT = "checkpoint"  # waiting for saves, putting one back
     REDONE = "redone"  # work that was lost with its node, and had to be done again
-    IDLE = "idle"  # a node with nothing to do: being released, or asked for and not needed
+    IDLE = "idle"  # a node with nothing to do: being released, or requested and not needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """One node of a run, from when it was asked for to when it was seen gone."""
+    """One node of a run, from its request to when it was seen gone."""
 
     attempt: int
     since: datetime

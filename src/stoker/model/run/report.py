@@ -221,7 +221,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An offer that was asked for ahead, and could not be had."""
+    """An offer that was requested in advance, and was unavailable."""
 
     offer: Offer
     at: datetime

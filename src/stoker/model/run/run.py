@@ -36,7 +36,7 @@ class RunState(StrEnum):
 
 
 class AttemptState(StrEnum):
-    ASKED = "asked"  # a node has been asked for
+    ASKED = "asked"  # a node has been requested
     RUNNING = "running"  # an agent has reported
     ENDED = "ended"  # the agent gave its final report
     LOST = "lost"  # the node went away without one
@@ -65,9 +65,9 @@ class Member:
     notice: Notice | None = None
     offer: Offer | None = None  # what its node is; None: the provider has but one kind
     trouble: str = ""  # the code of the error that ended it, such as `no-capacity`
-    spare: Offer | None = None  # what was asked for ahead: the node of the attempt behind it
+    spare: Offer | None = None  # requested in advance: the node of the next attempt
     stays: bool = False  # it is over, and its machine is there for the next one, as after a restart
-    refusals: tuple[Refusal, ...] = ()  # of what was asked for ahead, newest last
+    refusals: tuple[Refusal, ...] = ()  # of what was requested in advance, newest last
     effort: Effort | None = None  # what its agent last said of its time, once it is over; None: nothing
     refused: str = ""  # why a report of its node was not used, when that first happened; empty: it never did
     notices: int = 0  # that its machine was given, and that were believed
@@ -90,7 +90,7 @@ class Attempt(Member):
     hang: Hang | None = None  # the last time that none of its ranks made progress; None: that never happened
     broken_at: datetime | None = None  # when the gang had to end because one of its nodes did; None: it works
     fewer: str = ""  # why it has fewer nodes than the job prefers, in words; empty: it has all
-    growth: tuple[Member, ...] = ()  # nodes of the attempt behind it that were asked for in addition to these
+    growth: tuple[Member, ...] = ()  # nodes of the next attempt that were requested in addition to these
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -104,7 +104,7 @@ class Attempt(Member):
 
     @property
     def ahead(self) -> tuple[Offer, ...]:
-        """What was asked for in advance, for the attempt behind it."""
+        """What was requested in advance, for the next attempt."""
         return tuple(
             one for one in (*(each.spare for each in self.members), *(each.offer for each in self.growth)) if one
         )

@@ -52,7 +52,7 @@ class GivenOptions:
 
 class PieceState(StrEnum):
     MISSING = "missing"
-    CHANGED = "changed"  # it is there, and not as it was asked for
+    CHANGED = "changed"  # it exists, and differs from what was requested
     THERE = "there"
     LIVE = "live"  # machines of a run: they belong to the run, and still use the groundwork
     FOREIGN = "foreign"  # somebody else has put it there
