@@ -72,9 +72,6 @@ class WorldProvider:
     def renew(self, key: str, lease_s: float) -> None:  # noqa: ARG002  # nobody finds the machines later
         self._check()
 
-    def price_now(self, offer: Offer) -> Decimal:
-        return self._cloud.prices[offer.place]
-
     def _check(self) -> None:
         if self._cloud.faults[MishapKind.LOGGED_OUT]:
             raise LoginFailed("the login has expired")
