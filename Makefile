@@ -82,7 +82,16 @@ PYTEST := .ci/tests
 test: frameworks  ## everything but the heavy tests and the long proofs
 	$(PYTEST) -m "not slow and not heavy"
 
-test-heavy: frameworks  ## what takes long, and is still part of every check
+# A real Slurm, whose controller and nodes the heavy tests start themselves.
+SLURM := slurm-wlm
+.services/slurm: | .services/system
+	@if dpkg --status $(SLURM) >/dev/null 2>&1 || [ "$$(uname)" != Linux ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && \
+	  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SLURM) >/dev/null; \
+	else echo "error: the heavy tests need $(SLURM); try: sudo apt-get install $(SLURM)"; exit 1; fi
+	@touch $@
+
+test-heavy: frameworks .services/slurm  ## what takes long, and is still part of every check
 	$(PYTEST) -m "heavy and not slow"
 
 test-fast: install  ## the pure rings

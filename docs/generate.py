@@ -22,6 +22,7 @@ from stoker.model.job import fields as kinds
 from stoker.model.job.job import DataInput, Environment, Job, Spot, schema
 from stoker.model.job.sections import HangRule
 from stoker.model.workspace.home import Home
+from stoker.providers import Setup, load
 
 REFERENCE = Path(__file__).parent / "reference"
 _NOTE = "<!-- Written by docs/generate.py: change the code, then run `make docs`. -->"
@@ -51,8 +52,44 @@ def pages() -> dict[Path, str]:
         REFERENCE / "errors.md": errors_page(),
         REFERENCE / "api.md": api_page(),
         REFERENCE / "python.md": python_page(),
+        REFERENCE.parent / "guides" / "engines.md": engines_page(),
         REFERENCE / "schema.json": json.dumps(schema(), indent=2, ensure_ascii=False) + "\n",
     }
+
+
+# What each provider can do
+
+_ENGINES_HEAD = f"""{_NOTE}
+# What each engine can do
+
+The same job file runs on each of these; only `on:` changes. Checkpoints, resume, logs, outputs and metrics are the same
+everywhere. The table is generated from what each provider says of itself.
+
+"""
+_ENGINES_TAIL = """
+- **notice**: the longest warning before an eviction or a time limit. Without one, a run resumes from its last
+  checkpoint.
+- **same files**: a path on the submitting computer means the same on the node, and your Python environment is used as
+  it is.
+- **leases**: a node removes itself if its server is gone for good.
+- **gets in**: `stoker ssh` opens a shell on its nodes; `stoker exec` works on all.
+
+See [use your own machines over SSH](use-your-own-machines-over-ssh.md),
+[use your Slurm cluster](use-your-slurm-cluster.md) and [your first cloud run](first-cloud-run.md).
+"""
+
+
+def engines_page() -> str:
+    columns = ("`on`", "most nodes of a run", "notice", "spot", "same files", "leases", "gets in")
+    rows = []
+    with tempfile.TemporaryDirectory() as home:
+        found = {name: one.features for name, one in load(Setup(Home(Path(home)))).items()}
+    for name, has in sorted(found.items()):
+        notice = f"{has.notice_s:g} s" if has.notice_s else "none"
+        marks = ["yes" if one else "no" for one in (has.spot, has.shares_files, has.lease_s, has.reachable)]
+        rows.append([f"`{name}`", str(has.most_nodes or "no limit"), notice, *marks])
+    lines = [columns, ["---"] * len(columns), *rows]
+    return _ENGINES_HEAD + "".join(f"| {' | '.join(line)} |\n" for line in lines) + _ENGINES_TAIL
 
 
 # The job file
@@ -67,7 +104,8 @@ Stoker reports every problem with its line and column. Editors can use the JSON 
 ```yaml
 {{example}}```
 
-`on` selects the provider: `local` (this computer, the default), `ssh` or `azure`. The table
+`on` selects the provider: `local` (this computer, the default), `ssh`, `slurm` or `azure`;
+see [what each can do](../guides/engines.md). The table
 marks what `local` refuses or ignores.
 
 """

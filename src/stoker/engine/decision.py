@@ -29,6 +29,7 @@ class Sighting:
     refused_s: float = 0.0  # since its reports became unusable, by the server's monotonic clock
     silent_s: float = 0.0  # since the report last changed, by the server's monotonic clock
     deaf: bool = False  # the store is unavailable now: a missing report means nothing
+    overstay_s: float = 0.0  # a node that is still seen so long behind its notice is not stopped yet
     patience_s: float = 120.0  # silence of its provider's nodes beyond this means that they are lost
     wished_s: float = 0.0  # since the server first told this attempt's agent to stop, likewise
     renewed_at: datetime | None = None  # when this server last renewed the node's lease

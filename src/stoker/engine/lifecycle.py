@@ -149,11 +149,14 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
         return Decision(run, (StartNode(run),))
     if run.wish is Wish.CANCEL:
         told = Decision(run, (TellAgent(run),))
-        return told.doing(StopNode(run.job.on, attempt.key)) if seen.wished_s > STOP_PATIENCE_S else told
+        late = seen.wished_s > STOP_PATIENCE_S or (seen.node and seen.node.waits)  # nobody there to be told
+        return told.doing(StopNode(run.job.on, attempt.key)) if late else told
     if seen.node is None and attempt.fused:  # it was released before it said a word: no second one is paid for
         return fuse.burnt(run, now)
     if seen.node is None:
         return asking(run, seen, now)
+    if seen.node.waits and not seen.report:
+        return in_queue(run, (attempt,), seen.node.waits, now)
     if run.state is RunState.STARTING and run.reason:
         run = replace(run, reason="", hint="")  # what it waited for has been repaired
     after = progress(run, seen.report, now) if seen.report else Decision(run)
@@ -170,6 +173,16 @@ def asking(run: Run, seen: Sighting, now: datetime) -> Decision:
         after = after.with_newest(replace(_newest(run), asked_at=now))
     asked = Decision(after, (StartNode(after),))
     return asked.noting(now, "waits", f"the run {waits}") if waits != run.reason else asked
+
+
+def in_queue(run: Run, members: Sequence[Member], why: str, now: datetime) -> Decision:
+    """Its provider has a queue of its own: that time is not the node's."""
+    reason = f"waits in the queue of {run.job.on}: {why}"
+    after = replace(run, reason=reason, hint="")
+    for member in members:
+        if (now - member.asked_at).total_seconds() > meter.MARK_S:
+            after = after.with_member(replace(member, asked_at=now))
+    return Decision(after).noting(now, "waits", f"the run {reason}") if reason != run.reason else Decision(after)
 
 
 def in_time(report: Report, attempt: Member, now: datetime) -> Report:
@@ -268,11 +281,12 @@ def conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decis
             return note_kept(_end(failed, RunState.FAILED, now, report.message, report.exit_code or 125), now)
 
 
-def evicted(run: Run, now: datetime) -> Decision:
+def evicted(run: Run, now: datetime, words: str = "") -> Decision:
     """Evictions are the weather: they count neither as losses nor as failures. A move is no eviction at all."""
     attempt = _newest(run)
     state = AttemptState.MOVED if attempt.moving or attempt.leaves else AttemptState.EVICTED
-    run = run.with_newest(replace(attempt, state=state, ended_at=attempt.ended_at or now))
+    message = words or attempt.message
+    run = run.with_newest(replace(attempt, state=state, ended_at=attempt.ended_at or now, message=message))
     if run.wish is Wish.CANCEL:
         return _end(run, RunState.CANCELLED, now, "cancelled", 130)
     if why := haste(run):
@@ -290,7 +304,8 @@ def evicted(run: Run, now: datetime) -> Decision:
         return moves.noting(now, "moved", f"attempt {attempt.number} has saved and ended, to go on elsewhere")
     again = Decision(replace(run, state=RunState.QUEUED, reason="was evicted; waits for a new node"))
     notice = f"with {attempt.notice.seconds:.3g} s notice" if attempt.notice else "without notice"
-    return again.noting(now, "evicted", f"attempt {attempt.number} was evicted {notice}; starting another")
+    why = f": {words}" if words else ""
+    return again.noting(now, "evicted", f"attempt {attempt.number} was evicted {notice}{why}; starting another")
 
 
 def _burnt(run: Run, now: datetime) -> Decision:
@@ -330,7 +345,7 @@ def refused(run: Run, attempt: Member, why: str, now: datetime) -> Decision:
 def _ended_by(run: Run, fate: Fate, now: datetime) -> Decision:
     stop = (StopNode(run.job.on, _newest(run).key),) if fate.stop else ()
     if fate.evicted:
-        return evicted(run, now).doing(*stop)
+        return evicted(run, now, fate.words).doing(*stop)
     run = replace(run, hint=fate.hint or run.hint)
     return lost(run, fate.why, now, fate.trouble).doing(*stop)
 

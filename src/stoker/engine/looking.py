@@ -141,6 +141,7 @@ def _member(
         deaf=said.deaf,
         said_at=said.said_at,
         patience_s=_patience_s(run, member, heard, features),
+        overstay_s=features.overstay_s,
         wished_s=requests.wished_s.get(member.key, 0.0),
         renewed_at=requests.renewed_at.get(member.key),
         unasked=(*requests.unasked, *requests.copying),

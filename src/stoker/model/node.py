@@ -19,6 +19,7 @@ class Features:
 
     most_nodes: int | None = None  # nodes one run can have; None: no limit of the provider's own
     notice_s: float = 0.0  # the warning before an eviction; 0 where none is given
+    overstay_s: float = 0.0  # a node may be seen so long behind its notice: its provider then says why it ended
     spot: bool = False
     containers: bool = False
     shares_files: bool = False  # a path on the submitting computer means the same on the node
@@ -76,6 +77,7 @@ class Offer:
     quoted: Decimal | None = None  # the price in another currency, as the provider itself says it
     currency: str = "USD"  # of that
     ready_s: float = 0.0  # from asking for it to its agent's first word, as it usually goes
+    limit_s: float = 0.0  # a node of it ends after so long, and the run continues on another; 0: it stays
     release_s: float = 0.0  # from asking for its release until it is seen gone, at the longest: all of that is paid for
     idle_s: float = 0.0  # without work or orders, from its server's last word until it asks for its release, at most
     unready: str = ""  # why nothing of it can be started yet, as before an account is set up; empty: it can
@@ -106,6 +108,8 @@ class NodeRequest:
     lease_s: float | None = None  # the node works on so long without its server; None: as the provider's account says
     gang: str = ""  # the same for all nodes of a run that has several: they must reach each other; empty: it is alone
     pool: Pool | None = None  # the cluster that the node is for; None: none
+    need: Need | None = None  # what its run needs of it, where no offer says so; None: unknown
+    together: tuple[str, ...] = ()  # the keys of all nodes of its attempt, in their order: each is asked for by itself
 
     @property
     def spend(self) -> dict[str, Any]:
@@ -137,6 +141,7 @@ class NodeSight:
     resources: tuple[str, ...] = ()  # what it is made of, each as `kind/name`; empty where that costs nothing
     usd_per_hour: Decimal = Decimal(0)  # what it costs now
     machine: str = ""  # the key it was first had under, where it has been given to a later node since; empty: its own
+    waits: str = ""  # why it is still in the provider's own queue, for however long that takes; empty: it is not
     taken: bool = False  # gone because the provider took it away, as it does with spot machines
     unfinished: bool = False  # its creation was interrupted: another request continues it
     resumable: bool = False  # switched off, with its disk: once it is `still` it can be asked for, as `Offer.again`

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Protocol, cast
@@ -73,6 +74,11 @@ class Carrying(Provider, Protocol):
 
 def carrying(provider: Provider) -> Carrying | None:
     return cast(Carrying, provider) if provider.features.carries_folders else None
+
+
+def surroundings(more: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that a provider starts on this computer: the server's own, and these."""
+    return {**os.environ, **more}
 
 
 @dataclass(frozen=True, slots=True)

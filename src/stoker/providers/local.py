@@ -21,7 +21,7 @@ from stoker.agent.processes.standby import ask
 from stoker.errors import ProviderFailed
 from stoker.files import claim, is_held
 from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, NodeState, Offer, Said
-from stoker.providers import Setup
+from stoker.providers import Setup, surroundings
 
 MOST_NODES = 64  # of one run: each is a few processes of this computer
 _END_S = 30.0  # to kill the processes that a lost agent left behind
@@ -94,8 +94,7 @@ class LocalProvider:
         if lock is None:
             return
         try:
-            variables = {**os.environ, **request.variables}
-            self._send_for(self._options(folder, request), variables, lock)
+            self._send_for(self._options(folder, request), surroundings(request.variables), lock)
             self._sent_for.add(request.key)
         finally:
             os.close(lock)

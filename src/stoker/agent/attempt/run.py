@@ -4,6 +4,7 @@ they left, and ends the attempt."""
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -152,6 +153,11 @@ class Judge:
 
     def __call__(self, orders: Orders, *, out_of_memory: bool) -> Ending:
         ends, failed = self.ranks.ends, self.ranks.first_failed
+        if failed is not None and ends[failed].signal == signal.SIGTERM and self.notices.posted("machine"):
+            # Some schedulers, and every shutdown, send it to all processes of the machine.
+            return Ending(
+                Outcome.EVICTED, exit_code(ends[failed]), "the script was ended by the eviction of its machine"
+            )
         if failed is not None and self._is_of_a_peer(orders):
             message = self.stopping.message or "mpirun on the first node ended it"
             return Ending(Outcome.PEER_ENDED, exit_code(ends[failed]), message)
@@ -267,6 +273,8 @@ class Finish:
         except Exception as error:
             ending = broken(error)
         self._clear()
+        if ending.outcome is Outcome.EVICTED and self.listener:
+            self.listener.stay()
         if not kept_s:
             self.reporter.finish(lambda: self.last_words(ending))
         return self._restart(ending)

@@ -23,6 +23,10 @@ class CloudListener(Protocol):
         """Everything is saved: a restart of the VM need not wait for the end of its notice."""
         ...
 
+    def stay(self) -> None:
+        """Everything of an evicted attempt is in the store, but its final report: returns when that may follow."""
+        ...
+
 
 class SelfRemoval(Protocol):
     def carry_out(self) -> None:

@@ -24,7 +24,7 @@ from stoker.stores import Store, pacing
 # Signals of the tenant to its agent: neither is caused by the script.
 LEASE_OVER, GOING_DOWN = signal.SIGUSR1, signal.SIGUSR2
 _LEAVING = {
-    LEASE_OVER: ("the lease of its machine expired: no contact to the server", False),
+    LEASE_OVER: ("the lease of its machine expired, or its allocation reached its time limit", False),
     GOING_DOWN: ("its machine was shut down", True),
 }
 

@@ -232,7 +232,8 @@ def _how_taken(attempt: Attempt, taken: Taken) -> str:
         return f"its node was lost: {attempt.message}" if attempt.message else "its node was lost"
     warned = "without notice" if taken.notice_s is None else f"with {duration(taken.notice_s)} notice"
     drill = ", which was a drill" if attempt.notice and attempt.notice.drill else ""
-    return f"it was evicted {warned}{drill}"
+    said = f": {attempt.message}" if attempt.message and attempt.outcome is None else ""
+    return f"it was evicted {warned}{drill}{said}"
 
 
 def _lost(taken: Taken) -> str:

@@ -205,7 +205,12 @@ def _why(member: Member) -> str:
 
 def _working(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
     if run.wish is Wish.CANCEL:
-        late = [one for one in members if one.seen.wished_s > STOP_PATIENCE_S and not one.accounted]
+        late = [
+            one
+            for one in members
+            if not one.accounted
+            and (one.seen.wished_s > STOP_PATIENCE_S or (one.seen.node is not None and one.seen.node.waits))
+        ]
         return Decision(run, (TellAgent(run), *(StopNode(run.job.on, one.member.key) for one in late)))
     absent = [one for one in members if not one.accounted and one.seen.node is None]
     unasked = [one for one in members if one.seen.node and not one.report and is_unasked(run, one.member, one.seen)]
@@ -213,6 +218,9 @@ def _working(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
         asked = lifecycle.asking(run, absent[0].seen, now)
     elif unasked:
         asked = Decision(run, (StartNode(run),))
+    elif queued := [one for one in members if one.seen.node and one.seen.node.waits and not one.report]:
+        why = queued[0].seen.node.waits if queued[0].seen.node else ""
+        asked = lifecycle.in_queue(run, [one.member for one in queued], why, now)
     else:
         asked = Decision(_repaired(run))
     after = _progress(asked.run, members, now)

@@ -76,6 +76,7 @@ REFUSED_S = 30.0  # a node with unusable reports for longer than this is lost: a
 class Fate:
     why: str = ""  # empty if the node was evicted
     evicted: bool = False
+    words: str = ""  # of its provider about the eviction; empty: it said nothing
     trouble: str = ""  # the code of the error that ended it
     hint: str = ""
     stop: bool = False  # it may still exist: it has to be released
@@ -88,7 +89,7 @@ def gone(attempt: Member, seen: Sighting) -> Fate | None:
     if not seen.node or seen.node.state is not NodeState.GONE:
         return None
     if attempt.notice or seen.node.taken:  # sometimes earlier than announced, or without notice
-        return Fate(evicted=True)
+        return Fate(evicted=True, words=seen.node.reason if seen.overstay_s else "")
     if seen.refused and not seen.node.trouble:
         return Fate(unusable(seen.refused))
     return Fate(seen.node.reason or "its node disappeared", trouble=seen.node.trouble)
@@ -97,13 +98,16 @@ def gone(attempt: Member, seen: Sighting) -> Fate | None:
 def missed(run: Run, attempt: Member, seen: Sighting, now: datetime) -> Fate | None:
     """For a node that should exist and does not report. None: it works, or is still starting."""
     restarts = attempt.notice is not None and attempt.notice.returns  # it returns in a moment
-    if attempt.notice and not restarts and now >= attempt.notice.deadline:
+    overstay = timedelta(seconds=seen.overstay_s if seen.node else 0.0)
+    if attempt.notice and not restarts and now >= attempt.notice.deadline + overstay:
         return Fate(evicted=True, stop=True)
     if seen.silent_s > max(seen.patience_s, RESTART_S if restarts else 0.0):
         return Fate(f"no heartbeat from its node for {seen.silent_s:.0f} s")
     if seen.refused and seen.refused_s > REFUSED_S:
         return Fate(unusable(seen.refused), stop=True)
     if seen.node and not seen.report and is_unasked(run, attempt, seen):
+        return None
+    if seen.node and seen.node.waits:
         return None
     if seen.node and not seen.report and not seen.deaf and (now - attempt.asked_at).total_seconds() > MUTE_S:
         return Fate(f"its node ran for {MUTE_S / 60:.0f} minutes and never reported")

@@ -16,6 +16,7 @@ from stoker.engine.looking import Requests
 from stoker.engine.money.fuse import is_news
 from stoker.engine.nodes.lease import ahead, last_key
 from stoker.engine.offers.gathering import gang_of
+from stoker.engine.offers.market import needs
 from stoker.errors import (
     Corrupt,
     Malformed,
@@ -221,6 +222,8 @@ class Performer:
                 labels={"run": run.name, "owner": run.person},
                 gang=gang_of(run),
                 pool=run.pool,
+                need=needs(run.job, run.pool)[-1],
+                together=tuple(one.key for one in _attempt(run).members),
             )
             if attempt.offer and attempt.offer.again:
                 await call(self._hand_over, run, attempt, request)

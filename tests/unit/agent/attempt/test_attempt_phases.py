@@ -318,6 +318,9 @@ class PlayedListener:
 
     def finish(self) -> None: ...
 
+    def stay(self) -> None:
+        pass
+
     def approve(self) -> None:
         self.approved = True
 

@@ -17,7 +17,7 @@ from stoker.engine.patience import MOST_LOST
 from stoker.engine.rounds import Scene, decide
 from stoker.model.job.job import Job, Spot
 from stoker.model.node import NodeSight, NodeState, Offer
-from stoker.model.orders import Notice
+from stoker.model.orders import Notice, Wish
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import AttemptState, Run, RunState
 
@@ -178,3 +178,30 @@ def test_a_machine_that_was_evicted_before_its_first_report_is_not_evicted_again
     assert after(mute, sight, now, HERE, THERE).attempts[1].offer == THERE
     waiting = advance(mute, Sighting(node=sight, nodes=(sight,)), now).run
     assert spared([waiting], [sight]) == set()
+
+
+def test_a_node_in_its_providers_own_queue_waits_for_however_long_that_takes(run: Run, now: datetime) -> None:
+    queued = Sighting(node=NodeSight("r-1", NodeState.STARTING, waits="Priority (Slurm job 17)"))
+    for days in range(1, 4):
+        decision = advance(run, queued, now + timedelta(days=days))
+        run = decision.run
+        assert not run.attempts[-1].state.over
+        assert run.reason == "waits in the queue of cloud: Priority (Slurm job 17)"
+        assert [event.kind for event in decision.events] == (["waits"] if days == 1 else [])
+    up, began = Sighting(node=NodeSight("r-1", NodeState.UP)), now + timedelta(days=3)
+    assert not advance(run, up, began + timedelta(seconds=MUTE_S - 1)).run.attempts[-1].state.over
+    cancelled = advance(replace(run, wish=Wish.CANCEL), queued, began)
+    assert StopNode("cloud", "r-1") in cancelled.actions
+
+
+def test_a_provider_that_says_why_a_node_ended_has_time_to_say_it(run: Run, now: datetime) -> None:
+    notice = Notice(now, now + timedelta(seconds=30), drill=False)
+    run = run.with_newest(replace(run.attempts[0], notice=notice))
+    up = Sighting(node=NodeSight("r-1", NodeState.UP), overstay_s=90.0)
+    assert not advance(run, up, now + timedelta(seconds=119)).run.attempts[-1].state.over
+    late = advance(run, up, now + timedelta(seconds=120))
+    assert (late.run.attempts[-1].state, late.actions) == (AttemptState.EVICTED, (StopNode("cloud", "r-1"),))
+    gone = Sighting(node=NodeSight("r-1", NodeState.GONE, "Slurm job 7 ended as PREEMPTED"), overstay_s=90.0)
+    told = advance(run, gone, now + timedelta(seconds=40))
+    assert told.run.attempts[-1].message == "Slurm job 7 ended as PREEMPTED"
+    assert told.events[-1].text.endswith("with 30 s notice: Slurm job 7 ended as PREEMPTED; starting another")

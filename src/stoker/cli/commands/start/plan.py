@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,8 @@ def command(
         show_json({"plan": plan, "name": name, "forecast": forecast})
         return
     show(f"{name or f'{plan.job.name}-<n>'} on {plan.job.on}")
-    for line in pairs(rows(plan, Path.cwd()), paint_data):
+    work_s = (asked["hours"] or 0.0) * 3600 or plan.job.time_limit or 0.0
+    for line in pairs(rows(plan, Path.cwd(), work_s), paint_data):
         show(line)
     for line in offer_lines(forecast, datetime.now(UTC), terminal.width(), paint_data) if forecast else ():
         show(line)
@@ -96,7 +98,7 @@ def _next(plan: Plan, on: str, *, twin: bool) -> str:
     return f"stoker run{where}{' --twin' if twin else ''}"
 
 
-def rows(plan: Plan, here: Path) -> list[tuple[str, str]]:
+def rows(plan: Plan, here: Path, work_s: float = 0.0) -> list[tuple[str, str]]:
     git = plan.git
     code = (
         f"{words.count(plan.files, 'file')}, {words.size_text(plan.size_bytes)} in {seen_from(str(plan.source), here)}"
@@ -106,6 +108,7 @@ def rows(plan: Plan, here: Path) -> list[tuple[str, str]]:
     landing = f", downloaded to {Path(seen_from(plan.land_in, here)) / '<run>'}" if plan.land_in else ""
     return [
         ("where", _where(plan)),
+        ("limit", _limit(plan, work_s)),
         ("command", "\n".join([plan.command, *(f"${{{name}}}: {value}" for name, value in plan.meanings.items())])),
         ("code", f"{code}; to upload: {new}"),
         ("excluded", ", ".join(plan.left_out)),
@@ -130,6 +133,18 @@ def _where(plan: Plan) -> str:
     busy = f"all busy now, {words.count(plan.queued_ahead, 'run')} ahead"
     queue = "" if plan.free is None else f", {words.count(plan.free, 'slot')} free now" if plan.free else f", {busy}"
     return f"{place}{price}{queue}"
+
+
+def _limit(plan: Plan, work_s: float) -> str:
+    """`work_s` is how long it takes; 0: unknown."""
+    limit_s = plan.offer.limit_s if plan.offer else 0.0
+    if not limit_s:
+        return ""
+    each = f"an allocation lasts at most {words.duration(limit_s)}"
+    if not work_s:
+        return f"{each}; a longer run continues in the next ones"
+    needed = words.count(math.ceil(work_s / limit_s), "allocation")
+    return f"{each}: {words.duration(work_s)} of work need at least {needed}"
 
 
 def _data(use: DataUse) -> str:

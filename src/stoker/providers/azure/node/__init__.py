@@ -147,6 +147,9 @@ class ScheduledEvents:
         with suppress(OSError, http.client.HTTPException), _opener().open(request, timeout=TIMEOUT_S):
             pass
 
+    def stay(self) -> None:
+        """Azure does not ask how the VM has used its notice."""
+
     def _run(self) -> None:
         timeout_s = FIRST_S
         while not self._done.is_set():

@@ -1,0 +1,291 @@
+"""Nodes of a Slurm cluster: an allocation for each attempt, inside which an agent runs on each of its nodes. Slurm owns
+the nodes and the queue."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import ClassVar
+
+from stoker.agent.machine.machine import remove_tree
+from stoker.agent.pack import pack
+from stoker.agent.processes.family import UNSHIPPED
+from stoker.errors import JobInvalid, Problem, ProviderFailed, ProviderUnavailable, StokerError
+from stoker.model.job.fields import nearest
+from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
+from stoker.providers import Setup
+from stoker.providers.slurm import commands
+from stoker.providers.slurm.commands import AllocatedNode, Partition, SlurmJob
+from stoker.providers.slurm.controller import INSTALL, SlurmController, is_installed
+from stoker.providers.slurm.records import Allocation, Allocations
+from stoker.providers.slurm.wanted import LEAD_S, Wanted, lead_s, wanted
+
+NODE = "stoker.providers.slurm.node"  # shipped with the agent
+_END_S = 30.0  # to upload what a killed agent has left
+_OVER_S = 20.0  # for an allocation that was cancelled to be over
+_OWN = ("STOKER_ACCESS", "STOKER_SEAL")  # of each node alone; the other variables are those of the run
+
+
+class SlurmProvider:
+    # Slurm looks twice a minute for what is over, and kills it KillWait later: only then does it say how it ended.
+    features: ClassVar[Features] = Features(
+        notice_s=float(LEAD_S), overstay_s=90.0, shares_files=True, look_every_s=2.0, patience_s=300.0
+    )
+
+    def __init__(self, setup: Setup) -> None:
+        self._home = setup.home
+        self._top = setup.home.root / "slurm"
+        self._mark = (setup.server or hashlib.sha256(str(setup.home.root).encode()).hexdigest())[:12]
+        self._records = Allocations(self._top / "records")
+        self._controller = SlurmController()
+        self._starting = threading.Lock()
+        self._stopping = threading.Lock()
+        self._gathering: dict[
+            str, dict[str, NodeRequest]
+        ] = {}  # by first key: nodes of one allocation, until all are asked for
+        self._agent: Path | None = None
+
+    def offers(self, need: Need) -> list[Offer]:
+        if not is_installed():
+            return [Offer("slurm", "node", "no cluster", Decimal(0), unready=INSTALL)]
+        asked = wanted(need)
+        if need.region or need.spot:
+            return []
+        if need.size == "" and need.pool is None and need.nodes == 1:
+            return [Offer("slurm", "node", "the default partition", Decimal(0))]
+        known = self._controller.partitions()
+        if asked.partition and asked.partition not in known:
+            if need.size:
+                return []
+            raise _no_partition(asked.partition, known)
+        mine = _chosen(asked, known.values())
+        return [
+            Offer("slurm", one.name, "this cluster", Decimal(0), limit_s=asked.time_s or one.limit_s)
+            for one in (mine or known.values())
+        ]
+
+    def start(self, request: NodeRequest) -> None:
+        """The nodes of a gang are asked for one by one: the last of them submits the allocation for all."""
+        with self._starting:
+            found = self._records.of(request.key)
+            if found and found.job:
+                return
+            group = found.keys if found else self._group(request)
+            gathered = self._gathering.setdefault(group[0], {})
+            gathered[request.key] = request
+            if set(gathered) >= set(group):
+                self._submit([gathered[key] for key in group])
+                del self._gathering[group[0]]
+
+    def look(self) -> list[NodeSight]:
+        """One request to the controller for all jobs; none while there are none."""
+        known = self._records.all()
+        if not known:
+            return []
+        jobs = {job.name: job for job in self._controller.jobs()}
+        return [sight for one in known for sight in self._sights(one, jobs.get(one.name))]
+
+    def stop(self, key: str) -> None:
+        if self._records.of(key) is None:
+            with self._starting:
+                for gathered in self._gathering.values():
+                    gathered.pop(key, None)
+        with self._stopping:
+            found = self._records.mark_stopped(key)
+            if found and found.is_over:
+                self._stop_all(found)
+        if found and not found.is_over:
+            self._stop_one(found, key)
+
+    # Starting
+
+    def _group(self, request: NodeRequest) -> tuple[str, ...]:
+        """The nodes that share its allocation: those of its attempt that have none yet."""
+        together = request.together if request.key in request.together else (request.key,)
+        return tuple(key for key in together if key == request.key or self._records.of(key) is None)
+
+    def _submit(self, requests: list[NodeRequest]) -> None:
+        """Written down before, and looked for by its name if that was begun once: Slurm has no keys of its own."""
+        first = requests[0]
+        name = f"{first.labels.get('run') or 'stoker'}.{self._mark[:6]}-{first.key}"
+        one = self._records.of(first.key)
+        if one and (job := next(iter(self._controller.named(name)), None)):
+            self._records.keep(replace(one, job=job.id))
+            return
+        asked = wanted(first.need or Need(pool=first.pool))
+        limits = [one.limit_s for one in _chosen(asked, self._controller.partitions().values())]
+        lead = lead_s(asked.time_s or max(limits, default=0.0))
+        folder = self._top / "allocations" / first.key
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        nodes = [self._node(number, request, folder, lead) for number, request in enumerate(requests)]
+        own = {
+            given: request.variables[plain]
+            for node, request in zip(nodes, requests, strict=True)
+            for plain, given in node.settings.items()
+        }
+        shared = {plain: value for plain, value in first.variables.items() if plain not in (*_OWN, "STOKER_NODE_KEY")}
+        comment = f"stoker {self._mark} {first.labels.get('owner', '')}".strip()
+        words = commands.sbatch(name, str(folder), len(nodes), asked, lead, comment)
+        one = self._records.keep(Allocation(first.key, name, tuple(node.key for node in nodes)))
+        try:
+            id = self._controller.submit(words, commands.script(str(folder), nodes), {**shared, **own})
+        except ProviderUnavailable:
+            raise  # it may have been submitted
+        except ProviderFailed as error:
+            self._records.forget(first.key)
+            remove_tree(folder)
+            raise self._explained(error, asked) from error
+        self._records.keep(replace(one, job=id))
+
+    def _node(self, number: int, request: NodeRequest, folder: Path, lead: int) -> AllocatedNode:
+        events = f"{lead}:{self._controller.grace_s():g}:{folder}"
+        options = {
+            "--store": request.store,
+            "--orders": request.orders,
+            "--folder": str(folder / request.key),
+            "--environments": str(self._home.environments),
+            "--uv": _uv(),
+            "--cloud": NODE,
+            "--events": events,
+        }
+        agent = (*self._command("run"), *(word for pair in options.items() for word in pair))
+        given = {plain: f"{plain}_{number}" for plain in _OWN if plain in request.variables}
+        return AllocatedNode(request.key, agent, given)
+
+    def _explained(self, error: ProviderFailed, asked: Wanted) -> StokerError:
+        """With what exists, where Slurm only says that something does not."""
+        if "partition" in error.message.lower() and asked.partition not in self._controller.partitions():
+            return _no_partition(asked.partition, self._controller.partitions())
+        return error
+
+    # Looking
+
+    def _sights(self, one: Allocation, job: SlurmJob | None) -> list[NodeSight]:
+        one = self._noted(one, job)
+        keys = list(enumerate(one.keys))
+        if one.is_over and not one.ended:
+            return [NodeSight(key, NodeState.GONE, "it is being released") for _, key in keys]
+        if not one.is_over:
+            keys = [(number, key) for number, key in keys if not self._is_released(one, job, number)]
+        if one.ended:
+            return [NodeSight(key, NodeState.GONE, one.ended, taken=one.taken) for _, key in keys]
+        if job is None:
+            return [NodeSight(key, NodeState.GONE, "it was not submitted", unfinished=True) for _, key in keys]
+        if job.state in commands.WAITING:
+            waits = f"{job.reason} (Slurm job {job.id})" if job.reason not in ("", "None") else f"Slurm job {job.id}"
+            return [NodeSight(key, NodeState.STARTING, waits=waits) for _, key in keys]
+        return [self._running(one, number, key) for number, key in keys]
+
+    def _noted(self, one: Allocation, job: SlurmJob | None) -> Allocation:
+        """With its job, and how that ended: written down, because Slurm forgets it after some minutes."""
+        if one.ended:
+            return one
+        if job is None and one.job:
+            job = self._controller.accounted(one.job)
+            if job is None:
+                return self._records.keep(
+                    replace(one, ended=f"Slurm has no job {one.job} any more, and no account of it")
+                )
+        if job is None:
+            return one
+        if not one.job:
+            one = self._records.keep(replace(one, job=job.id))
+        state = job.state.partition(" ")[0]
+        if state in commands.WAITING or state in commands.THERE:
+            return one
+        return self._records.keep(replace(one, ended=commands.ended(job), taken=state in commands.TAKEN))
+
+    def _is_released(self, one: Allocation, job: SlurmJob | None, number: int) -> bool:
+        """It was stopped, and the other nodes of its allocation stay."""
+        if one.keys[number] not in one.stopped:
+            return False
+        waits = job is None or job.state in commands.WAITING
+        return waits or (self._top / "allocations" / one.key / f"ended.{number}").exists()
+
+    def _running(self, one: Allocation, number: int, key: str) -> NodeSight:
+        """In an allocation of several nodes, one may have ended alone."""
+        if len(one.keys) > 1 and (self._top / "allocations" / one.key / f"ended.{number}").exists():
+            return NodeSight(key, NodeState.GONE, f"its step of Slurm job {one.job} ended")
+        return NodeSight(key, NodeState.UP)
+
+    # Stopping
+
+    def _stop_one(self, one: Allocation, key: str) -> None:
+        """The other nodes of its allocation stay. One that has not begun never will: its step looks for the mark."""
+        folder, number = self._top / "allocations" / one.key, one.keys.index(key)
+        (folder / f"stopped.{number}").touch()
+        if one.ended or any(job.state in commands.WAITING for job in self._controller.named(one.name)):
+            return
+        done = folder / f"ended.{number}"
+        _await(lambda: done.exists() or self._cancel_step(one.job, key), f"node {key} of Slurm job {one.job}")
+        self._end(folder / key, key)
+
+    def _cancel_step(self, job: str, key: str) -> bool:
+        """Asked for until it has ended: an allocation that has just begun has no steps yet."""
+        self._controller.cancel_step(job, key)
+        return False
+
+    def _stop_all(self, one: Allocation) -> None:
+        """Without its folder, an allocation that starts all the same ends at once."""
+        folder = self._top / "allocations" / one.key
+        job = one.job or next((found.id for found in self._controller.named(one.name)), "")
+        if job and not one.ended:
+            self._controller.cancel(job)
+            _await(lambda: self._is_over(one.name), f"Slurm job {job}")
+        for key in one.keys:
+            self._end(folder / key, key)
+        remove_tree(folder)
+        self._records.forget(one.key)
+
+    def _is_over(self, name: str) -> bool:
+        return all(job.state not in (*commands.WAITING, *commands.THERE) for job in self._controller.named(name))
+
+    def _end(self, folder: Path, key: str) -> None:
+        """Raises ProviderFailed while log lines are not uploaded: the folder is still needed."""
+        if not (folder / "access").exists() and not (folder / "errand.json").exists():
+            return
+        command = [*self._command("end"), "--folder", str(folder), "--key", key]
+        try:
+            done = subprocess.run(command, timeout=_END_S, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+            unshipped = done.returncode == UNSHIPPED
+        except subprocess.TimeoutExpired:
+            unshipped = True
+        if unshipped:
+            raise ProviderFailed(f"the last log lines of {key} are not uploaded yet: the store is unreachable")
+
+    def _command(self, verb: str) -> list[str]:
+        if self._agent is None or not self._agent.exists():
+            self._agent = pack(self._home.agents, (NODE,))
+        return [sys.executable, "-I", "-S", str(self._agent), verb]
+
+
+def _await(is_over: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _OVER_S
+    while not is_over():
+        if time.monotonic() > deadline:
+            raise ProviderUnavailable(f"{what} was cancelled, and has not ended yet")
+        time.sleep(0.1)
+
+
+def _chosen(asked: Wanted, known: Iterable[Partition]) -> list[Partition]:
+    """Where a job goes: by its name, or by Slurm's default."""
+    return [one for one in known if one.name == asked.partition or (not asked.partition and one.is_default)]
+
+
+def _no_partition(name: str, known: Iterable[str]) -> JobInvalid:
+    expected = "a partition of this cluster: " + ", ".join(f"`{one}`" for one in known)
+    return JobInvalid([Problem("partition", f"`{name}`", expected, nearest(name, known))])
+
+
+def _uv() -> str:
+    """The uv that is installed with Stoker, before any other; empty: the agent looks for one."""
+    beside = Path(sys.executable).with_name("uv")
+    return str(beside) if beside.exists() else shutil.which("uv") or ""

@@ -1,0 +1,179 @@
+"""A Slurm cluster of this computer: a real controller and three nodes, with folders and ports of their own. Root."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
+NODES = ("n1", "n2", "n3")
+READY_S = 60.0
+_CONF = """ClusterName=stoker
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+AuthType=auth/none
+CredType=cred/none
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerType=sched/builtin
+SchedulerParameters=batch_sched_delay=0
+DefMemPerCPU=200
+SlurmctldTimeout=10
+MessageTimeout=5
+ReturnToService=2
+SlurmdTimeout=10
+KillWait={kill_wait}
+MinJobAge={job_age}
+MpiDefault=none
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+SlurmdParameters=config_overrides
+{nodes}
+PartitionName=main Nodes=ALL Default=YES MaxTime=1-00:00:00 PriorityTier=1 OverSubscribe=NO GraceTime={grace}
+PartitionName=urgent Nodes=ALL MaxTime=1:00:00 PriorityTier=10 PreemptMode=OFF
+"""
+
+
+def check() -> None:
+    """Raises RuntimeError where a program has to be installed."""
+    if missing := [one for one in PROGRAMS if not shutil.which(one)]:
+        raise RuntimeError(f"Slurm's tests need {', '.join(missing)}; try: apt-get install slurm-wlm")
+
+
+@dataclass
+class SlurmCluster:
+    folder: Path
+    kill_wait: int = 8  # seconds from SIGTERM to SIGKILL
+    grace: int = 6  # seconds that a preempted job has
+    job_age: int = 300
+    _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, repr=False)
+
+    @property
+    def conf(self) -> Path:
+        return self.folder / "slurm.conf"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What its commands need to find it."""
+        return {"SLURM_CONF": str(self.conf)}
+
+    @property
+    def _env(self) -> list[str]:
+        return ["env", *(f"{name}={value}" for name, value in self.variables.items())]
+
+    def boot(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "state").mkdir(exist_ok=True)
+        ports, host = _free_ports(len(NODES) + 1), socket.gethostname()
+        nodes = "\n".join(
+            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=2000"
+            for name, port in zip(NODES, ports[1:], strict=True)
+        )
+        given = {"kill_wait": self.kill_wait, "grace": self.grace, "job_age": self.job_age}
+        self.conf.write_text(_CONF.format(host=host, controller=ports[0], folder=self.folder, nodes=nodes, **given))
+        self.start_controller()
+        for name in NODES:
+            self.start_node(name)
+        self._await_nodes()
+
+    def start_controller(self, *, clean: bool = True) -> None:
+        """`clean`: without the jobs that it had."""
+        self._start("slurmctld", "slurmctld", "-D", *(["-c"] if clean else []))
+
+    def stop_controller(self) -> None:
+        self._stop("slurmctld")
+
+    def start_node(self, name: str) -> None:
+        self._start(name, "slurmd", "-D", "-N", name)
+
+    def command(self, *words: str) -> str:
+        done = subprocess.run([*self._env, *words], capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def jobs(self) -> list[str]:
+        """Ids of all that have not ended."""
+        return self.command("squeue", "--noheader", "--format=%A").split()
+
+    def close(self) -> None:
+        """Ends every job, then every daemon, and whatever they have left."""
+        with suppress(RuntimeError, subprocess.TimeoutExpired):
+            if self.jobs():
+                self.command("scancel", "--signal=KILL", "--full", *self.jobs())
+                self.command("scancel", *self.jobs())
+        deadline = time.monotonic() + READY_S
+        with suppress(RuntimeError, subprocess.TimeoutExpired):
+            while self.jobs() and time.monotonic() < deadline:
+                time.sleep(0.1)
+        for name in list(self._daemons):
+            self._stop(name)
+
+    def _start(self, name: str, *words: str) -> None:
+        with (self.folder / f"{name}.out").open("ab") as log:
+            self._daemons[name] = subprocess.Popen(
+                [*self._env, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _stop(self, name: str) -> None:
+        daemon = self._daemons.pop(name)
+        daemon.terminate()
+        try:
+            daemon.wait(10)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()
+
+    def _await_nodes(self) -> None:
+        deadline = time.monotonic() + READY_S
+        while True:
+            with suppress(RuntimeError):
+                states = self.command("sinfo", "--noheader", "-N", "--format=%T", "-p", "main").split()
+                if states == ["idle"] * len(NODES):
+                    return
+            if time.monotonic() > deadline:
+                logs = "\n".join(one.read_text()[-2000:] for one in sorted(self.folder.glob("*.log")))
+                raise RuntimeError(f"the cluster did not start:\n{logs}")
+            time.sleep(0.1)
+
+
+@contextmanager
+def slurm_cluster(folder: Path) -> Iterator[SlurmCluster]:
+    check()
+    cluster = SlurmCluster(folder)
+    try:
+        cluster.boot()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def _free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in held]
+    finally:
+        for one in held:
+            one.close()

@@ -1,0 +1,142 @@
+"""The provider of Slurm clusters keeps the provider contract, on a real cluster: a controller and three nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stoker.errors import JobInvalid, ProviderUnavailable
+from stoker.model import wire
+from stoker.model.job.job import Job
+from stoker.model.node import Need, NodeRequest, NodeState, Pool
+from stoker.model.orders import Orders
+from stoker.model.snapshot import Snapshot
+from stoker.model.workspace import layout
+from stoker.model.workspace.home import Home
+from stoker.providers import Provider, Setup
+from stoker.providers.slurm import SlurmProvider
+from stoker.stores.folder.store import FolderStore
+from stoker.testing.providers import ProviderContract
+from stoker.testing.slurm_cluster import SlurmCluster, slurm_cluster
+
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.skipif(os.geteuid() != 0, reason="Slurm starts the jobs of users: it requires root"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as made, pytest.MonkeyPatch.context() as patch:
+        for name, value in made.variables.items():
+            patch.setenv(name, value)
+        yield made
+
+
+class TestSlurmProvider(ProviderContract):
+    @pytest.fixture(autouse=True)
+    def clean(self, cluster: SlurmCluster) -> Iterator[None]:
+        self.cluster = cluster
+        yield
+        assert cluster.jobs() == [], "nothing is left in the queue"
+
+    def make(self, folder: Path) -> Provider:
+        return SlurmProvider(Setup(Home(folder)))
+
+    def request(self, folder: Path, key: str) -> NodeRequest:
+        store, empty = FolderStore(Home(folder).store), Snapshot(())
+        store.put(layout.snapshot(empty.id), wire.dump(empty))
+        orders = Orders(key, "sleeper-1", 1, 0, key, Job(name="sleeper", run="sleep 60"), empty.id, sys.executable)
+        where = layout.orders(key, 1)
+        store.put(where, wire.dump(orders))
+        together = ("g-1", "g-1-1", "g-1-2") if key.startswith("g-1") else ()
+        return NodeRequest(key, where, store.url, need=Need(cpus=1), together=together)
+
+    def take_away(self, provider: Provider, key: str) -> None:
+        """Kills the agent, as soon as there is one."""
+        deadline = time.monotonic() + 20
+        while not (mine := _agents(key)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for pid in mine:
+            os.kill(pid, signal.SIGKILL)
+
+    def test_a_gang_is_one_allocation(self, provider: Provider, tmp_path: Path) -> None:
+        for key in ("g-1", "g-1-1", "g-1-2"):
+            assert self.cluster.jobs() == []
+            provider.start(self.request(tmp_path, key))
+        assert len(self.cluster.jobs()) == 1
+        for key in ("g-1", "g-1-1", "g-1-2"):
+            provider.stop(key)
+
+    def test_a_job_that_waits_says_why_in_words_of_slurm(self, provider: Provider, tmp_path: Path) -> None:
+        request = replace(self.request(tmp_path, "r-1"), need=Need(memory_gb=1.9, pool=Pool("hpc", {"time": "5m"})))
+        for number in range(1, 5):
+            provider.start(replace(request, key=f"r-{number}"))
+        self._becomes(provider, "r-1", NodeState.UP)
+        last = self._seen(provider, "r-4")
+        assert last.state is NodeState.STARTING
+        assert "Slurm job" in last.waits
+        for number in range(1, 5):
+            provider.stop(f"r-{number}")
+
+    def test_an_unknown_partition_is_refused_with_those_that_exist(self, provider: Provider) -> None:
+        with pytest.raises(JobInvalid) as refused:
+            provider.offers(Need(pool=Pool("hpc", {"partition": "mian"})))
+        (problem,) = refused.value.problems
+        assert (problem.found, problem.nearest) == ("`mian`", "main")
+        assert "`urgent`" in problem.expected
+        assert provider.offers(Need(size="mian")) == []
+        assert [one.size for one in provider.offers(Need(size="main"))] == ["main"]
+
+    def test_a_controller_that_is_away_loses_nothing_and_starts_nothing_twice(
+        self, provider: Provider, tmp_path: Path
+    ) -> None:
+        provider.start(self.request(tmp_path, "r-1"))
+        self.cluster.stop_controller()
+        with pytest.raises(ProviderUnavailable):
+            provider.look()
+        with pytest.raises(ProviderUnavailable):
+            provider.start(self.request(tmp_path, "r-2"))
+        assert self.make(tmp_path)
+        self.cluster.start_controller(clean=False)
+        for _ in range(2):
+            provider.start(self.request(tmp_path, "r-2"))
+        self._becomes(provider, "r-1", NodeState.UP)
+        self._becomes(provider, "r-2", NodeState.UP)
+        assert len(self.cluster.jobs()) == 2
+        for key in ("r-1", "r-2"):
+            provider.stop(key)
+
+    def test_an_allocation_that_starts_when_nobody_needs_it_ends_at_once(
+        self, provider: Provider, tmp_path: Path
+    ) -> None:
+        """As one that reached the controller before the server died, and that another server submitted again."""
+        provider.start(self.request(tmp_path, "r-1"))
+        script = self.cluster.command("scontrol", "write", "batch_script", self.cluster.jobs()[0], "-")
+        provider.stop("r-1")
+        (tmp_path / "again.sh").write_text(script)
+        job = self.cluster.command("sbatch", "--parsable", "--output=/dev/null", str(tmp_path / "again.sh")).strip()
+        deadline = time.monotonic() + 20
+        while job in self.cluster.jobs() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert job not in self.cluster.jobs()
+        assert _agents("r-1") == []
+
+
+def _agents(key: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"run" in words and any(word.endswith(f"/{key}".encode()) for word in words) and b"python" in words[0]:
+            found.append(int(path.parent.name))
+    return found
