@@ -81,14 +81,14 @@ class Shell:
         return told
 
     def wait_for(self, done: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-        """Looks often, but spends at most half of the time on looking: the processors are for what is waited for."""
+        """Looks often, but spends at most a fifth of the time on looking: the processors are for what is waited for."""
         deadline = time.monotonic() + patience_s
         while True:
             began = time.monotonic()
             if found := done():
                 return found
             assert time.monotonic() < deadline, f"waited in vain for {what}"
-            time.sleep(min(1.0, max(0.02, time.monotonic() - began)))
+            time.sleep(min(1.0, max(0.05, 4 * (time.monotonic() - began))))
 
     def ended(self, run: str) -> dict[str, Any]:
         self.wait_for(lambda: self._state(run) in ENDS, f"the end of {run}")
