@@ -126,7 +126,9 @@ audit: install  ## what is installed against the lock, and the lock against know
 release: install  ## builds wheel and sdist into dist, and runs the quickstart with each in an empty environment
 	$(BIN)/python .ci/release.py
 
-check: lint types test test-heavy  ## exactly what CI runs
+# All tests in one go: the quick ones, which come last, fill the time in which the last long ones wait.
+check: lint types frameworks  ## exactly what CI runs
+	$(PYTEST) -m "not slow"
 
 bench: frameworks  ## Stoker beside its peers; writes benchmarks/results
 	$(BIN)/python -m benchmarks
