@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -159,9 +159,13 @@ def test_a_node_that_never_comes_is_not_waited_for_long(store: CountingStore, ga
     assert sum(store.read.values()) == sum(one.size_bytes for one in wanted)
 
 
+def _pieces(data: bytes, pause_s: float) -> list[bytes]:
+    return [bytes([one]) for one in data] if pause_s else [data]
+
+
 @contextmanager
-def lying(store: CountingStore, number: int, answer: Callable[[bytes], bytes]) -> Iterator[None]:
-    """Something that has the secret of a node and answers whatever it wants."""
+def lying(store: CountingStore, number: int, answer: Callable[[bytes], bytes], pause_s: float = 0.0) -> Iterator[None]:
+    """Something that has the secret of a node and answers whatever it wants; with a pause, byte by byte."""
     door = ContentDoor.__new__(ContentDoor)
     door.secret = b"s" * 32
     listener = socket.create_server(("127.0.0.1", 0))
@@ -177,7 +181,10 @@ def lying(store: CountingStore, number: int, answer: Callable[[bytes], bytes]) -
                 request = b""
                 while len(request) < 80 and (piece := line.recv(80 - len(request))):
                     request += piece
-                line.sendall(answer(request))
+                with suppress(OSError):  # nobody listens any more
+                    for piece in _pieces(answer(request), pause_s):
+                        line.sendall(piece)
+                        time.sleep(pause_s)
 
     threading.Thread(target=serve, daemon=True).start()
     point = SharePoint(number, ("127.0.0.1",), listener.getsockname()[1], door.secret.hex())
@@ -204,6 +211,15 @@ def test_what_a_node_sends_wrongly_is_read_from_the_store(
     with lying(store, 1, answer):
         node.download(wanted)
     assert node.has(wanted)
+
+
+def test_a_node_that_sends_byte_by_byte_is_not_waited_for(store: CountingStore, gang: Gang) -> None:
+    (node, _), wanted = gang(2), put(store, 40, 20_000)
+    began = time.monotonic()
+    with lying(store, 1, lambda request: b"1" + b"x" * int.from_bytes(request[-8:], "big"), pause_s=0.01):
+        node.download(wanted)
+    assert node.has(wanted)
+    assert time.monotonic() - began < 30, "20 kB at 100 bytes/s would take 200 s"
 
 
 def asked(port: int, secret: bytes, sha256: str, size: int) -> bytes:

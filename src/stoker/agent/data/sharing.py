@@ -32,7 +32,8 @@ _AT_ONCE = 16  # callers; others wait in line
 _LINE = 1024
 _CONNECT_S = 2.0
 _GREETING_S = 5.0  # in line, too
-_TRANSFER_S = 20.0  # without a single byte
+_TRANSFER_S = 20.0  # for one request, as long as nothing tells how fast the store is
+_TRANSFER_LEAST_S = 5.0
 _POLL_S = 0.05  # between two questions for the same content
 _LOOK_S = 1.0  # between two looks for where a node can be asked
 _PATIENCE_S = 2.0  # the least that a node gets to read its own contents
@@ -249,13 +250,19 @@ class Peers:
         secret = bytes.fromhex(point.secret)
         line, nonce = self._connected(peer, point, secret)
         with line:
-            line.settimeout(_TRANSFER_S)
+            line.settimeout(self._transfer_s(size))
             numbers = start.to_bytes(_NUMBER_BYTES, "big") + size.to_bytes(_NUMBER_BYTES, "big")
             request = bytes.fromhex(sha256) + numbers
             line.sendall(proof_of(secret, nonce, request) + request)
             if exactly(line, 1) != _HAS:
                 return None
             return exactly(line, size)
+
+    def _transfer_s(self, size: int) -> float:
+        """A node that needs longer is slower than the store, however long it takes to show."""
+        with self._lock:
+            measured = self._store.count >= _SAMPLES
+            return max(_TRANSFER_LEAST_S, 2 * size / self._store.bytes_per_s) if measured else _TRANSFER_S
 
     def _connected(self, peer: _Peer, point: SharePoint, secret: bytes) -> tuple[socket.socket, bytes]:
         """The same address may lead to another machine elsewhere: whoever answers shows that it is the right one."""

@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -139,6 +140,7 @@ _LENGTH_BYTES = 4
 _MOST_BYTES = 1 << 16  # of a command
 _MOST_WAITING = 64  # calls that nobody has looked at
 _HELLO_S = 20.0  # for either side to say what it wants
+_LEAST_S = 0.001  # 0 would mean: do not wait
 _ALIVE_S = 5  # seconds between signs of life of the other machine
 
 
@@ -213,14 +215,24 @@ def _proof(secret: str, nonce: bytes, command: bytes) -> bytes:
 
 
 def exactly(line: socket.socket, size: int) -> bytes:
-    """Raises OSError where there is less."""
-    found = b""
-    while len(found) < size:
-        piece = line.recv(size - len(found))
-        if not piece:
-            raise ConnectionError("the other side has hung up")
-        found += piece
-    return found
+    """Raises OSError where there is less, or where all of it takes longer than the time-out of the connection."""
+    patience_s = line.gettimeout()
+    until = None if patience_s is None else time.monotonic() + patience_s
+    found = bytearray(size)
+    rest = memoryview(found)
+    try:
+        while rest:
+            if until is not None:
+                line.settimeout(max(until - time.monotonic(), _LEAST_S))
+            count = line.recv_into(rest)
+            if not count:
+                raise ConnectionError("the other side has hung up")
+            rest = rest[count:]
+            if rest and until is not None and time.monotonic() > until:
+                raise TimeoutError("the other side is too slow")
+    finally:
+        line.settimeout(patience_s)
+    return bytes(found)
 
 
 def _stay_alive(line: socket.socket) -> None:
