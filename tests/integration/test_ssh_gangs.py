@@ -66,6 +66,26 @@ def test_hosts_that_cannot_reach_each_other_are_explained_and_continue_when_they
     assert len(ends_right(shell, 150)["attempts"]) == 1
 
 
+def steps(host: TestHost) -> int:
+    """How far a rank is, as its own disk says: nothing of it may have left the host."""
+    kept = [one.read_text() for one in host.home.glob(".stoker-node/*/nodes/*/node/work/checkpoints/state.txt")]
+    return max((int(text.split()[0]) for text in kept if text), default=0)
+
+
+def test_a_host_parted_from_server_and_store_works_on_and_everything_arrives(shell: Shell, yard: HostYard) -> None:
+    """The hosts reach each other meanwhile."""
+    submit(shell, 400)
+    reached(shell, "job-1", 30)
+    host = used(yard)[1]
+    host.part_from_desk()
+    before = steps(host)
+    shell.wait_for(lambda: steps(host) >= before + 100, "steps without server and store", 90)
+    host.rejoin_desk()
+    assert len(ends_right(shell, 400)["attempts"]) == 1
+    said = shell.stoker("logs", "job-1", "--rank", "1").stdout
+    assert said.count("starts at 0") == 1, said
+
+
 def test_a_host_that_is_gone_without_a_word_is_replaced_by_another(shell: Shell, yard: HostYard) -> None:
     submit(shell, 150)
     reached(shell, "job-1", 60)

@@ -121,6 +121,18 @@ class TestHost:
         _run("ip", "-n", self.space, "route", "del", "blackhole", other.address)
         _run("ip", "-n", other.space, "route", "del", "blackhole", self.address)
 
+    @property
+    def desk(self) -> str:
+        """The address of this computer, as the host sees it."""
+        return f"{self.address.rpartition('.')[0]}.1"
+
+    def part_from_desk(self) -> None:
+        """The same between it and this computer, where the server and the store are: the hosts reach each other."""
+        _run("ip", "-n", self.space, "route", "add", "blackhole", self.desk)
+
+    def rejoin_desk(self) -> None:
+        _run("ip", "-n", self.space, "route", "del", "blackhole", self.desk)
+
     def write_config(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         if not (self.folder / "host_key").exists():

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stoker.engine.money import meter
-from stoker.engine.nodes.lease import spare_keys
+from stoker.engine.nodes.lease import spare_key, spare_keys
 from stoker.engine.patience import MOST_LOST, was_lost, without_progress
 from stoker.engine.queue.clusters import busy, is_replaced
 from stoker.engine.queue.order import UNDER_WAY, width
@@ -133,6 +133,8 @@ class SharingPromises:
             return True
         if run.attempt is None or run.state not in UNDER_WAY:
             return False
+        if machine.key in {spare_key(run, one) for one in run.attempt.members if one.notice is None}:
+            return True  # the notice that it was requested at was withdrawn just now
         mine = next((one for one in run.attempt.members if one.key == machine.key), None)
         return mine is not None and (machine.releasing or is_replaced(run.attempt, mine))
 
