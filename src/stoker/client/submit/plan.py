@@ -12,7 +12,7 @@ from stoker.client.data.marks import DataUse
 from stoker.client.script import opened
 from stoker.client.settings import ClientSettings
 from stoker.client.source.screening import SecretFinding
-from stoker.client.submit.preparation import prepare
+from stoker.client.submit.preparation import prepare, unmet_ranks
 from stoker.client.submit.sending import is_elsewhere, lacked, large
 from stoker.model import wire
 from stoker.model.job.job import Job, references
@@ -113,6 +113,7 @@ def plan(job: Job, folder: Path, settings: ClientSettings, connection: Connectio
         notes=(
             *answer.get("notes", ()),
             *prepared.taken.notes,
+            *unmet_ranks(job),
             *opened.missing(job, prepared.tree),
             *large(prepared.tree.snapshot, new),
             *(prepared.along.notes if prepared.along else ()),

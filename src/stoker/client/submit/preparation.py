@@ -22,7 +22,7 @@ from stoker.client.submit.surroundings import EnvFile, FromShell, GitLook, read_
 from stoker.errors import BadInput, JobInvalid, Problem
 from stoker.model.job.commandline import ShellCommand, commands
 from stoker.model.job.fields import nearest
-from stoker.model.job.job import Job
+from stoker.model.job.job import Job, Launcher
 from stoker.model.job.sections import is_folder, is_ours
 from stoker.model.run.run import Submission
 from stoker.model.snapshot import EntryKind, Snapshot
@@ -40,6 +40,19 @@ def check(job: Job, tree: SourceTree) -> None:
     problems = [*_missing_scripts(job, tree), *_sources_as_checkpoints(job, tree)]
     if problems:
         raise JobInvalid(problems)
+
+
+def unmet_ranks(job: Job) -> list[str]:
+    """A launcher in the command starts ranks that meet neither those of other nodes nor of the job's own launcher."""
+    several = job.most_nodes > 1 or job.processes != 1
+    if not several and job.launcher in (Launcher.AUTO, Launcher.PLAIN):
+        return []
+    return [
+        f"`{one.launcher}` in `run` starts its own ranks on each node, or for each process, and they do not meet those"
+        " of the others: set `launcher: torchrun` and `processes`, and start the script with `python` in `run`"
+        for one in commands(job.run)
+        if one.launcher
+    ][:1]
 
 
 def is_source(job: Job, source: Path, path: str) -> bool:

@@ -15,7 +15,7 @@ from stoker.client.data.marks import DataUse
 from stoker.client.settings import ClientSettings
 from stoker.client.source import screening
 from stoker.client.source.tree import SourceTree
-from stoker.client.submit.preparation import Prepared, packages_here, prepare, secrets_of
+from stoker.client.submit.preparation import Prepared, packages_here, prepare, secrets_of, unmet_ranks
 from stoker.errors import BadInput, Corrupt, NotFound, ServerUnavailable, SnapshotRefused
 from stoker.model import wire
 from stoker.model.job.job import THIS_COMPUTER, Job
@@ -130,7 +130,8 @@ def is_elsewhere(job: Job, connection: Connection) -> bool:
 
 
 def _worth_knowing(prepared: Prepared) -> list[str]:
-    return [*screening.lines(prepared.tree.findings), *(prepared.along.notes if prepared.along else ())]
+    along = prepared.along.notes if prepared.along else ()
+    return [*screening.lines(prepared.tree.findings), *along, *unmet_ranks(prepared.job)]
 
 
 def job_again(old: Run) -> Job:

@@ -20,6 +20,16 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.S)
 _BEFORE = ("exec", "nohup", "time", "nice", "env", "command", "sudo", "then", "do", "else", "if", "while", "{", "!")
 _PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*|ipython[\d.]*")
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "mpiexec", "srun", "uv", "poetry", "conda")
+_RANKS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
+_SEVERAL_NODES = {
+    "nnodes",
+    "rdzv_endpoint",
+    "master_addr",
+    "num_machines",
+    "main_process_ip",
+    "hostfile",
+    "config_file",
+}
 _SHELLS = ("sh", "bash", "zsh", "dash", "ksh", "source", ".")
 _TOOLS = ("pip", "venv", "ensurepip", "uv", "build", "pytest")  # `python -m` of these trains nothing
 _WITH_VALUE = ("-W", "-X", "-Q")
@@ -76,6 +86,17 @@ class ShellCommand:
             if option.endswith(".py") or option == "-c":
                 return ""
         return ""
+
+    @property
+    def launcher(self) -> str:
+        """What starts ranks that meet on this node alone; empty: nothing does, or it is told of the other nodes."""
+        words = self.program
+        name = PurePosixPath(words[0]).name if words else ""
+        found = self.module if self.module in _RANKS else name if name in _RANKS and self.trains else ""
+        options = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in words if word.startswith("--")}
+        if found == "accelerate" and not options & {"multi_gpu", "num_processes"}:
+            return ""  # it starts one process, which finds the other ranks by the variables of this one
+        return "" if options & _SEVERAL_NODES else found
 
     def _first_argument(self) -> str:
         """The first that is no option; `-c` and `-m` say that there is none."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stoker.client.settings import from_environment
-from stoker.client.submit.preparation import prepare
+from stoker.client.submit.preparation import prepare, unmet_ranks
 from stoker.errors import JobInvalid
 from stoker.model.job.job import Job
 
@@ -78,6 +78,29 @@ def test_the_nearest_script_and_the_ignore_file_are_named(place: Path) -> None:
 )
 def test_what_is_there_or_cannot_be_known_is_no_problem(place: Path, run: str) -> None:
     assert "train.py" in planned(place, run)
+
+
+@pytest.mark.parametrize(
+    ("run", "more", "name"),
+    [
+        ("torchrun --nproc-per-node 2 train.py", {"nodes": 2}, "torchrun"),
+        ("python -m torch.distributed.run train.py", {"nodes": "2..4"}, "torch.distributed.run"),
+        ("cd src && accelerate launch --num-processes 2 fit.py", {"nodes": 2}, "accelerate"),
+        ("accelerate launch --cpu train.py", {"nodes": 2}, ""),
+        ("torchrun train.py", {"processes": 2}, "torchrun"),
+        ("torchrun train.py", {"launcher": "torchrun"}, "torchrun"),
+        ("torchrun train.py", {}, ""),
+        ("python train.py", {"nodes": 2, "launcher": "torchrun"}, ""),
+        ("torchrun --nnodes=2 --node-rank $NODE_RANK --master-addr $MASTER_ADDR train.py", {"nodes": 2}, ""),
+        ("torchrun --nnodes 2 --rdzv-endpoint $MASTER_ADDR:$MASTER_PORT train.py", {"nodes": 2}, ""),
+        ("accelerate launch --num_machines 2 --machine_rank $RANK train.py", {"nodes": 2}, ""),
+        ("accelerate config default", {"nodes": 2}, ""),
+    ],
+)
+def test_a_launcher_whose_ranks_would_not_meet_is_told(run: str, more: dict[str, Any], name: str) -> None:
+    notes = unmet_ranks(Job.read({"name": "a", "run": run, **more}))
+    assert [f"`{name}` in `run`" in note for note in notes] == [True] * bool(name)
+    assert all("launcher: torchrun" in note for note in notes)
 
 
 @pytest.mark.parametrize("named", ["train.py", "*.py", "src/*", "go.sh"])
