@@ -12,9 +12,9 @@ from datetime import datetime
 from stoker.engine.decision import Decision, Sighting, TellAgent
 from stoker.model.job.sections import HangAction
 from stoker.model.orders import Wish
-from stoker.model.run.report import Phase, Report
+from stoker.model.run.report import GOOD, Phase, RankEnd, Report
 from stoker.model.run.run import Run, RunState
-from stoker.model.run.stacks import BACKWARD, Hang, RankStacks, Standstill, own, waits_in
+from stoker.model.run.stacks import BACKWARD, Hang, RankStacks, Standstill, named_ranks, own, reading, waits_in
 
 MOST_HANGS = 20  # of one attempt that are told: a script can write any report
 MOST_RANKS_KEPT = 64  # whose stacks are kept with the run: those that are behind first
@@ -27,7 +27,8 @@ def noted(decision: Decision, seen: Sighting, now: datetime) -> Decision:
     run, attempt = decision.run, decision.run.attempt
     if attempt is None or attempt.state.over or run.state is not RunState.RUNNING or run.wish is not Wish.GO_ON:
         return decision
-    at_work = [one.report for one in (seen, *seen.peers) if one.report is None or _works(one.report)]
+    nodes = [one.report for one in (seen, *seen.peers)]
+    at_work = [one for one in nodes if one is None or _works(one)]
     stands = [one.standstill for one in at_work if one and one.standstill]
     before = attempt.hang
     if before and before.over_at is None:
@@ -35,7 +36,8 @@ def noted(decision: Decision, seen: Sighting, now: datetime) -> Decision:
         return _over(decision, before, now) if moves else decision
     if not stands or len(stands) < len(at_work) or (before and before.times >= MOST_HANGS):
         return decision
-    hang = diagnosed(stands, now, before.times + 1 if before else 1)
+    left = [end for one in nodes if one and one.outcome in GOOD for end in one.ranks]
+    hang = diagnosed(stands, now, before.times + 1 if before else 1, left)
     hung = run.with_newest(replace(attempt, hang=hang))
     told = replace(decision, run=hung).noting(now, "hang", hang.text)
     return told.doing(TellAgent(hung)) if restarts(hung) else told
@@ -49,8 +51,10 @@ def restarts(run: Run) -> str:
     return f"it hung: {hang.text}"
 
 
-def diagnosed(stands: Sequence[Standstill], now: datetime, times: int = 1) -> Hang:
-    ranks = sorted((one for stand in stands for one in stand.ranks), key=lambda one: one.rank)
+def diagnosed(stands: Sequence[Standstill], now: datetime, times: int = 1, left: Sequence[RankEnd] = ()) -> Hang:
+    """`left` are ranks of nodes that have ended well: the others may wait for them."""
+    known = [*(one for stand in stands for one in stand.ranks), *(one.stacks for one in left)]
+    ranks = sorted(known, key=lambda one: one.rank)
     quiet_s = min(stand.quiet_s for stand in stands)
     late, words = behind(ranks)
     text = f"no progress for {_spelled(quiet_s)}: {words}"
@@ -66,11 +70,11 @@ def behind(ranks: Sequence[RankStacks]) -> tuple[list[int], str]:
     elsewhere = waiting.pop("", [])
     if not waiting:
         return [], "; ".join(_together(places, alone=len(ranks) == 1)) or "no rank said where it is"
-    waits = ", ".join(f"{_named(some)} in {_operation(name)}" for name, some in waiting.items())
+    waits = ", ".join(f"{named_ranks(some)} in {_operation(name)}" for name, some in waiting.items())
     if elsewhere:
         verb = "is behind" if len(elsewhere) == 1 else "are behind"
         there = "; ".join(_together({rank: places[rank] for rank in elsewhere}, alone=len(elsewhere) == 1))
-        return elsewhere, f"{_named(elsewhere)} {verb}: {there}; {_wait(waiting, waits)}"
+        return elsewhere, f"{named_ranks(elsewhere)} {verb}: {there}; {_wait(waiting, waits)}"
     if len(waiting) > 1:
         fewest = min(waiting.values(), key=len)
         late = fewest if sum(len(some) == len(fewest) for some in waiting.values()) == 1 else []
@@ -78,7 +82,7 @@ def behind(ranks: Sequence[RankStacks]) -> tuple[list[int], str]:
     name = next(iter(waiting))
     lines = _by_place(places)
     if len(ranks) == 1 or len(lines) == 1:
-        return [], f"{_named(list(places))} waits in {_operation(name)}, {next(iter(lines))}" + (
+        return [], f"{named_ranks(list(places))} waits in {_operation(name)}, {next(iter(lines))}" + (
             "" if len(ranks) == 1 else ": no rank is behind, so look at the network between them"
         )
     fewest = min(lines.values(), key=len)
@@ -103,6 +107,8 @@ def _place(one: RankStacks) -> str:
         return one.note or "no stack was taken"
     inner = one.frames[0]
     inside = f", inside {inner.function} of {inner.file}" if inner is not frame else ""
+    if worker := next((found for stack in one.stacks[1:] if (found := reading(stack.frames))), None):
+        inside = f", whose worker is at {worker.place}"
     return f"at {frame.place}{inside}"
 
 
@@ -118,8 +124,8 @@ def _together(places: dict[int, str], *, alone: bool = False) -> list[str]:
     if alone:
         return [f"it is {place}" if place.startswith("at ") else place for place in places.values()]
     return [
-        f"{_named(some)} {'is' if len(some) == 1 else 'are'} {place}" if place.startswith("at ") else
-        f"{_named(some)}: {place}"
+        f"{named_ranks(some)} {'is' if len(some) == 1 else 'are'} {place}" if place.startswith("at ") else
+        f"{named_ranks(some)}: {place}"
         for place, some in _by_place(places).items()
     ]  # fmt: skip
 
@@ -129,24 +135,11 @@ def _wait(waiting: dict[str, list[int]], waits: str) -> str:
     some = first[1]
     if more:
         return f"the others wait: {waits}"
-    return f"{_named(some)} {'waits' if len(some) == 1 else 'wait'} in {_operation(first[0])}"
+    return f"{named_ranks(some)} {'waits' if len(some) == 1 else 'wait'} in {_operation(first[0])}"
 
 
 def _operation(name: str) -> str:
     return "the backward pass, for the gradients of the others" if name == BACKWARD else name
-
-
-def _named(ranks: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0-2 and 5`"""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][-1] + 1:
-            spans[-1].append(rank)
-        else:
-            spans.append([rank])
-    parts = [f"{span[0]}-{span[-1]}" if len(span) > 2 else " and ".join(map(str, span)) for span in spans]
-    names = ", ".join(parts) if len(parts) != 2 or " and " in "".join(parts) else " and ".join(parts)
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {names}"
 
 
 def _kept(ranks: Sequence[RankStacks], late: Sequence[int]) -> tuple[RankStacks, ...]:

@@ -15,7 +15,7 @@ from stoker.engine.lifecycle import begin
 from stoker.engine.nodes.gang import advance
 from stoker.model.job.sections import HangRule
 from stoker.model.node import NodeSight, NodeState
-from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.run.report import Outcome, Phase, RankEnd, Report
 from stoker.model.run.run import Member, Run
 from stoker.model.run.stacks import RankStacks, StackFrame, Standstill, ThreadStack
 from stoker.model.wire import dump, load
@@ -46,6 +46,24 @@ def test_the_rank_that_is_not_in_the_collective_of_the_others_is_behind() -> Non
     assert late == [1]
     assert text == (
         "rank 1 is behind: it is at train.py:5 in load, `time.sleep(1e6)`; ranks 0, 2 and 3 wait in all_reduce"
+    )
+
+
+def test_a_rank_that_waits_for_its_data_loader_names_the_line_of_the_worker() -> None:
+    loop = StackFrame("<module>", "train.py", 13, "for x in loader:")
+    asks = StackFrame("_next_data", "torch/utils/data/dataloader.py", 1505)
+    reads = StackFrame("__getitem__", "train.py", 8, "open(pipe).read()")
+    fetches = StackFrame("fetch", "torch/utils/data/_utils/fetch.py", 54)
+    idle = StackFrame("_worker_loop", "torch/utils/data/_utils/worker.py", 334)
+    stacks = [
+        ThreadStack("main", (asks, loop)),
+        ThreadStack("idle", (idle, loop)),
+        ThreadStack("busy", (reads, fetches, idle, loop)),
+    ]
+    _, text = behind([waiting(0), RankStacks(1, tuple(stacks))])
+    assert text == (
+        "rank 1 is behind: it is at train.py:13 in <module>, `for x in loader:`, whose worker is at train.py:8"
+        " in __getitem__, `open(pipe).read()`; rank 0 waits in all_reduce"
     )
 
 
@@ -139,6 +157,16 @@ def test_a_gang_hangs_when_every_node_stands_still(running: Run, now: datetime) 
     assert [one.kind for one in hung.events] == ["hang"]
     assert hung.events[0].text.startswith("no progress for 60 s: rank 1 is behind: it is at train.py:5 in load")
     assert noted(Decision(hung.run), both(running, now, first, second), now).events == (), "it is told once"
+
+
+def test_a_rank_that_has_ended_is_behind_those_that_wait_for_it(running: Run, now: datetime) -> None:
+    first, second = running.attempts[-1].members
+    done = said(second, now, None, phase=Phase.DONE, outcome=Outcome.SUCCEEDED, ranks=(RankEnd(1, 0),))
+    waits = said(first, now, Standstill(now, 60.0, (waiting(0),)))
+    hung = noted(Decision(running), replace(waits, peers=(done,)), now)
+    assert [one.text for one in hung.events] == [
+        "no progress for 60 s: rank 1 is behind: ended with exit code 0; rank 0 waits in all_reduce"
+    ]
 
 
 def test_only_a_job_that_says_so_is_restarted(running: Run, now: datetime) -> None:

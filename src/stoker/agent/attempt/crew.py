@@ -24,7 +24,7 @@ from stoker.agent.shipping.worker import StoreTrouble
 from stoker.agent.visits.visit import VisitDoor
 from stoker.model.orders import Notice, Orders
 from stoker.model.run.report import Outcome
-from stoker.model.run.stacks import Standstill
+from stoker.model.run.stacks import RankStacks, Standstill
 from stoker.model.wire import dump
 from stoker.stores import Store
 
@@ -84,6 +84,7 @@ class Crew:
             marks=self._marks,
             at_rest=lambda: self.noticing.resting,
             take=StackTaker(self.folder.work, self.masking.text, path).take,
+            ended=self._ended,
         )
         return HangDoctor(job.hang.after, watched, lambda seen: self.reporter.say(standstill=seen), alone=world == 1)
 
@@ -92,7 +93,11 @@ class Crew:
         from stoker.agent.processes.stacks import StackTaker  # here, because few people ask
 
         ranks = StackTaker(self.folder.work, self.masking.text, path).take(self.ranks.pids_by_rank())
-        return dump(Standstill(datetime.now(UTC), 0.0, ranks))
+        return dump(Standstill(datetime.now(UTC), 0.0, (*ranks, *self._ended())))
+
+    def _ended(self) -> tuple[RankStacks, ...]:
+        """The ranks of this node that have; any thread may ask."""
+        return tuple(one.stacks for one in list(self.ranks.ends.values()))
 
     def _marks(self) -> object:
         """What changes whenever a rank prints, reports or saves something."""

@@ -7,9 +7,11 @@ import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from stoker.errors import StokerError, StoreDenied, StoreUnavailable
 from stoker.model.run.report import Outcome, RankEnd
+from stoker.model.run.stacks import named_ranks
 
 _MISSING_COMMAND = rb"(?:^|[:\s])([^\s:]+): (?:command )?not found\s*$"  # the message of shells
 # How Python's `input()` and its debuggers end without a terminal.
@@ -66,8 +68,9 @@ def by_itself(
     end = ends[failed]
     code = exit_code(end)
     who = "the script" if len(ends) == 1 else f"rank {failed}"
+    before = _left(ends, failed)
     if end.signal:
-        message = f"{who} was killed by {_signal(end.signal)}{_why(end.signal, out_of_memory)}"
+        message = f"{who} was killed by {_signal(end.signal)}{_why(end.signal, out_of_memory)}{before}"
         return Ending(Outcome.FAILED, code, message, _memory_hint(end.signal, out_of_memory))
     if code == 127 and (missing := re.findall(_MISSING_COMMAND, tail, re.MULTILINE)):
         name = missing[-1].decode(errors="replace")
@@ -76,8 +79,16 @@ def by_itself(
     message = f"{who} exited with code {code}"
     if 128 < code <= 128 + 64:
         message += f", as after {_signal(code - 128)}{_why(code - 128, out_of_memory)}"
+    message += before
     asks = not terminal and _READS_A_TERMINAL.search(tail)
     return Ending(Outcome.FAILED, code, message, _TERMINAL if asks else _memory_hint(code - 128, out_of_memory))
+
+
+def _left(ends: Mapping[int, RankEnd], failed: int) -> str:
+    """The ranks that had ended well before: whoever waits for them in a collective fails. `ends` is in their order."""
+    before = sorted(takewhile(lambda rank: rank != failed, ends))
+    well = [rank for rank in before if ends[rank].exit_code == 0]
+    return f", after {named_ranks(well)} had ended with exit code 0" if well else ""
 
 
 def _memory_hint(number: int, out_of_memory: bool) -> str:

@@ -31,7 +31,7 @@ from stoker.model import untrusted
 from stoker.model.job.job import Launcher
 from stoker.model.job.sections import CheckpointPaths
 from stoker.model.orders import Notice, Orders
-from stoker.model.run.report import Go, Outcome, PeerEnd, PeerNotice, Ready, SavedSet
+from stoker.model.run.report import GOOD, Go, Outcome, PeerEnd, PeerNotice, Ready, SavedSet
 from stoker.model.snapshot import CheckpointSet
 from stoker.model.wire import dump
 from stoker.model.workspace import layout
@@ -299,7 +299,6 @@ def _earlier(readies: Sequence[Ready]) -> Go | None:
 
 T = TypeVar("T")
 
-GOOD = (Outcome.SUCCEEDED, Outcome.TARGET_REACHED)
 _FAR_S = 1.0  # between polls of a remote store
 
 

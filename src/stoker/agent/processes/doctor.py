@@ -120,6 +120,7 @@ class Watched:
     marks: Callable[[], object]
     at_rest: Callable[[], bool]
     take: Taker
+    ended: Callable[[], tuple[RankStacks, ...]] = tuple  # ranks that the others may wait for
     cpu_s: Callable[[Sequence[int]], float] = cpu_s
 
 
@@ -162,7 +163,8 @@ class HangDoctor:
             self._moved(now)
         elif ranks and not self._told and now - self._moved_at >= self._after_s and not self._done.is_set():
             self._told = True
-            self._say(Standstill(datetime.now(UTC), round(now - self._moved_at, 1), self._watched.take(ranks)))
+            taken = (*self._watched.take(ranks), *self._watched.ended())
+            self._say(Standstill(datetime.now(UTC), round(now - self._moved_at, 1), taken))
 
     def _note_cpu(self, ranks: Processes, now: float) -> None:
         before, self._cpu = self._cpu, {rank: self._watched.cpu_s(pids) for rank, pids in ranks.items()}

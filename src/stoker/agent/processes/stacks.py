@@ -28,6 +28,7 @@ from stoker.model.run.stacks import (
     StackFrame,
     ThreadStack,
     collective,
+    reading,
 )
 
 FILE = "/memfd:stoker-stacks-"  # as the open files of a process show it; the signal's number follows
@@ -76,7 +77,7 @@ class _Rank:
             named = f" of process {pid}" if len(self._pids) > 1 else ""
             stacks += [replace(one, name=f"{one.name}{named}") for one in threads if one.frames]
         if stacks:
-            return RankStacks(self._rank, tuple(_training_first(stacks)))
+            return RankStacks(self._rank, tuple(training_first(stacks)))
         views = "; ".join(kernel_view(pid) for pid in self._pids[:4])
         return RankStacks(self._rank, note=f"{_NONE}: {self._why or 'it is not a Python process'}; {views}"[:1000])
 
@@ -161,12 +162,14 @@ def _program(pid: int) -> str:
     return ""
 
 
-def _training_first(stacks: list[ThreadStack]) -> list[ThreadStack]:
-    """First the one that waits for other ranks, else the main thread of the first process that is not a launcher."""
+def training_first(stacks: list[ThreadStack]) -> list[ThreadStack]:
+    """First the one that waits for other ranks, else the main thread of the first process that is not a launcher; then
+    the workers that it may wait for."""
 
     def order(stack: ThreadStack) -> tuple[bool, bool, bool]:
         launches = any(part in frame.file for frame in stack.frames for part in _LAUNCHING)
-        return not collective(stack.frames), launches, not stack.name.startswith("main thread")
+        waits = launches and not reading(stack.frames)
+        return not collective(stack.frames), waits, not stack.name.startswith("main thread")
 
     return sorted(stacks, key=order)[:MOST_STACKS]
 

@@ -17,10 +17,8 @@ from stoker.engine.lifecycle import STOP_PATIENCE_S
 from stoker.engine.nodes.nodes import Fate, given_up, gone, is_unasked, missed
 from stoker.engine.offers.gathering import state_of
 from stoker.model.orders import Wish
-from stoker.model.run.report import Outcome, Report, joined, joined_metrics
+from stoker.model.run.report import GOOD, Outcome, Report, joined, joined_metrics
 from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
-
-GOOD = (Outcome.SUCCEEDED, Outcome.TARGET_REACHED)
 
 # The result of the whole attempt, if its nodes disagree: the first of these that any of them has. A script that loses
 # its peers fails, so a failure says less than an eviction.
@@ -279,7 +277,8 @@ def _with_said(run: Run, reports: Sequence[Report]) -> Run:
 def _whole(attempt: Attempt, reports: Sequence[Report], worst: Outcome | None) -> Report:
     """One report for all: the result of the worst, with the data of all."""
     first = min((one for one in reports if one.outcome is worst), key=lambda one: one.ended_at or one.at)
-    named = f"node {first.node}: {first.message}" if first.message and worst not in GOOD else first.message
+    message = first.message
+    named = f"node {first.node}: {message}{_left(reports, first)}" if message and worst not in GOOD else message
     starts = [one.started_at for one in reports if one.started_at]
     ends = [one.ended_at for one in reports if one.ended_at]
     lead = next((one for one in reports if one.node == 0), None)
@@ -298,6 +297,14 @@ def _whole(attempt: Attempt, reports: Sequence[Report], worst: Outcome | None) -
         attempt=attempt.number,
         node=0,
     )
+
+
+def _left(reports: Sequence[Report], failed: Report) -> str:
+    """The nodes that had ended well before: whoever waits for their ranks in a collective fails."""
+    until = failed.ended_at or failed.at
+    before = [one.node for one in reports if one.outcome in GOOD and (one.ended_at or one.at) <= until]
+    names = " and ".join(f"node {node}" for node in sorted(before)[:3])
+    return f", after {names} had ended with exit code 0" if before and failed.outcome is Outcome.FAILED else ""
 
 
 def _stops(run: Run, members: Sequence[_Seen]) -> list[StopNode]:

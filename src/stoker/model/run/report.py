@@ -10,7 +10,7 @@ from typing import Annotated
 
 from stoker.model.node import Offer
 from stoker.model.orders import Notice
-from stoker.model.run.stacks import Standstill
+from stoker.model.run.stacks import RankStacks, Standstill
 from stoker.model.untrusted import Most, Seconds, Within
 
 
@@ -44,6 +44,9 @@ class Outcome(StrEnum):
     PEER_ENDED = "peer-ended"  # another node of its gang ended, and it could not continue without it
 
 
+GOOD = (Outcome.SUCCEEDED, Outcome.TARGET_REACHED)
+
+
 @dataclass(frozen=True, slots=True)
 class RankEnd:
     """How one rank ended. Exactly one of the two is set once it has."""
@@ -51,6 +54,12 @@ class RankEnd:
     rank: int
     exit_code: int | None = None
     signal: int | None = None
+
+    @property
+    def stacks(self) -> RankStacks:
+        """For whoever asks where the ranks are."""
+        how = f"was killed by signal {self.signal}" if self.signal else f"ended with exit code {self.exit_code}"
+        return RankStacks(self.rank, note=how)
 
 
 @dataclass(frozen=True, slots=True)

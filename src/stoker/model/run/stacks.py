@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from typing import Annotated
 
 from stoker.model.untrusted import Most
@@ -114,6 +115,25 @@ def waits_in(frames: Sequence[StackFrame]) -> str:
     return collective(frames) or (BACKWARD if backward else "")
 
 
+def reading(frames: Sequence[StackFrame]) -> StackFrame | None:
+    """Where a data loader's worker is in the dataset; None: it is none, or waits for work."""
+    inside = list(takewhile(lambda one: not one.file.endswith("torch/utils/data/_utils/fetch.py"), frames))
+    return own(inside) if len(inside) < len(frames) else None
+
+
 def own(frames: Sequence[StackFrame]) -> StackFrame | None:
     """The innermost frame of the run's own code, or of any code; None: there is none."""
     return next((one for one in frames if one.code), frames[0] if frames else None)
+
+
+def named_ranks(ranks: Sequence[int]) -> str:
+    """`rank 3`, `ranks 0-2 and 5`"""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1].append(rank)
+        else:
+            spans.append([rank])
+    parts = [f"{span[0]}-{span[-1]}" if len(span) > 2 else " and ".join(map(str, span)) for span in spans]
+    names = ", ".join(parts) if len(parts) != 2 or " and " in "".join(parts) else " and ".join(parts)
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {names}"

@@ -12,7 +12,7 @@ from stoker import stores
 from stoker.model import snapshot
 from stoker.model.orders import Notice, Wish
 from stoker.model.run.money import Fuse
-from stoker.model.run.report import Effort, Kept, Outcome, Phase, Report
+from stoker.model.run.report import GOOD, Effort, Kept, Outcome, Phase, Report
 from stoker.model.snapshot import Fence, Position
 from stoker.testing.world.scenario import RunPlan, Timeline
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 HEARD_S = 1.0  # until a message of a peer is read
 FAILED_S = 0.1  # until the ranks of its peers fail, where they notice
-GOOD = (Outcome.SUCCEEDED, Outcome.TARGET_REACHED)
 STALE_S = stores.FAR.lazy_s + 1.0  # the oldest reading that a server decides upon: a look, and the round after it
 
 

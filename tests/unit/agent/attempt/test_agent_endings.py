@@ -9,7 +9,7 @@ from stoker.model.run.report import Outcome, RankEnd
 
 
 def ending(end: RankEnd, tail: bytes = b"", *, out_of_memory: bool = False, ranks: int = 1) -> Ending:
-    ends = {rank: RankEnd(rank, 0) for rank in range(ranks)} | {end.rank: end}
+    ends = {end.rank: end} | {rank: RankEnd(rank, 0) for rank in range(ranks) if rank != end.rank}
     return by_itself(ends, end.rank, tail, out_of_memory=out_of_memory)
 
 
@@ -19,6 +19,13 @@ def test_an_exit_code_is_reported() -> None:
 
 def test_the_rank_is_reported_where_there_are_several() -> None:
     assert ending(RankEnd(2, 3), ranks=4).message == "rank 2 exited with code 3"
+
+
+def test_ranks_that_had_ended_before_are_named() -> None:
+    """They may be what it waited for."""
+    ends = {rank: RankEnd(rank, 0) for rank in (1, 3)} | {2: RankEnd(2, 3), 0: RankEnd(0, 0)}
+    found = by_itself(ends, 2, b"", out_of_memory=False)
+    assert found.message == "rank 2 exited with code 3, after ranks 1 and 3 had ended with exit code 0"
 
 
 def test_a_signal_is_reported_as_a_shell_would_show_it() -> None:

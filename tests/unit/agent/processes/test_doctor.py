@@ -19,12 +19,14 @@ class Ward:
         self.used = dict.fromkeys(range(ranks), 0.0)
         self.frames = dict.fromkeys(range(ranks), WORKS)
         self.samples: list[float] = []
+        self.ended: tuple[RankStacks, ...] = ()
         self.said: list[tuple[float, Standstill | None]] = []
         watched = Watched(
             processes=lambda: {rank: [rank] for rank in self.used},
             marks=lambda: self.marks,
             at_rest=lambda: self.rests,
             take=self.take,
+            ended=lambda: self.ended,
             cpu_s=lambda pids: self.used[pids[0]],
         )
         self.doctor = HangDoctor(after_s, watched, lambda one: self.said.append((self.now, one)), alone=ranks == 1)
@@ -53,6 +55,17 @@ def test_a_quiet_node_is_reported_at_its_threshold_once_with_the_stack_of_each_r
     assert at == 1100.0
     assert one is not None
     assert (one.quiet_s, [stack.rank for stack in one.ranks]) == (100.0, [0, 1])
+
+
+def test_a_rank_that_has_ended_is_reported_with_those_that_still_run_and_is_no_progress() -> None:
+    ward = Ward(ranks=2)
+    del ward.used[1]
+    ward.frames[0] = WAITS
+    ward.ended = (RankStacks(1, note="ended with exit code 0"),)
+    ward.passes(300, busy=[0])
+    ((_, one),) = ward.said
+    assert one is not None
+    assert [(stack.rank, stack.note) for stack in one.ranks] == [(0, ""), (1, "ended with exit code 0")]
 
 
 def test_output_metrics_and_checkpoints_are_progress_and_end_a_standstill() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.processes.stacks import SourceLines, of_faulthandler, of_py_spy
+from stoker.agent.processes.stacks import SourceLines, of_faulthandler, of_py_spy, training_first
 from stoker.agent.shipping.logs import Masking
-from stoker.model.run.stacks import StackFrame, collective, own, waits_in
+from stoker.model.run.stacks import StackFrame, ThreadStack, collective, own, waits_in
 
 
 def source(tmp_path: Path, text: str = "import time\ntime.sleep(9)  # hunter2hunter2\n") -> SourceLines:
@@ -49,6 +49,20 @@ def test_py_spys_main_thread_comes_first(tmp_path: Path) -> None:
 def test_what_is_not_a_dump_of_py_spy_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"."):
         of_py_spy(text, source(tmp_path))
+
+
+def test_the_worker_that_reads_comes_before_threads_that_only_wait() -> None:
+    """Of a rank with many workers not all stacks are kept."""
+
+    def stack(name: str, *files: str) -> ThreadStack:
+        return ThreadStack(name, tuple(StackFrame("f", file, 1) for file in files))
+
+    worker = "torch/utils/data/_utils/worker.py"
+    main = stack("main thread of process 1", "torch/utils/data/dataloader.py", "train.py")
+    idle = [stack(f"main thread of process {pid}", "multiprocessing/queues.py", worker, "train.py") for pid in (2, 3)]
+    feeds = [stack(f"thread 0x1 of process {pid}", "threading.py") for pid in range(20)]
+    reads = stack("main thread of process 9", "train.py", "torch/utils/data/_utils/fetch.py", worker, "train.py")
+    assert training_first([main, *feeds, *idle, reads])[:2] == [main, reads]
 
 
 def test_files_outside_of_the_working_directory_are_not_read(tmp_path: Path) -> None:

@@ -153,6 +153,20 @@ def test_a_failure_of_the_script_is_reported_with_its_node_and_ends_the_run(run:
     assert ended.state is RunState.FAILED and ended.reason == "node 1: bad batch"
 
 
+def test_a_failure_of_ranks_that_others_have_left_says_so(run: Run, now: datetime) -> None:
+    """As where one rank has fewer batches than the others, and ends."""
+    run = working(run, now)
+    first, second, third = run.attempts[-1].members
+    later = now + timedelta(seconds=1)
+    seen = together(
+        up(first, replace(said(first, later, Outcome.FAILED), message="exited with code 1")),
+        up(second, said(second, now, Outcome.SUCCEEDED)),
+        up(third, said(third, later, Outcome.PEER_ENDED)),
+    )
+    ended = advance(run, seen, later).run
+    assert ended.reason == "node 0: exited with code 1, after node 1 had ended with exit code 0"
+
+
 def test_an_eviction_outweighs_the_failures_that_follow_from_it(run: Run, now: datetime) -> None:
     run = working(run, now)
     first, second, third = run.attempts[-1].members
