@@ -34,8 +34,8 @@ from stoker.client.certify.evidence import (
 from stoker.client.certify.files import FileChange
 from stoker.client.certify.killing import CertifiedWorld, kill, with_victims
 from stoker.client.certify.verdict import all_resumes, control_differs, differs, is_comparable, telling_evictions
+from stoker.client.script.resumeflag import resume_arguments
 from stoker.client.script.script import look
-from stoker.client.script.suggestions import resume_arguments
 from stoker.errors import Conflict, StokerError
 from stoker.model import wire
 from stoker.model.job.commandline import commands
@@ -298,7 +298,7 @@ class Certification:
         if script is None:
             return ""
         script.follow(source)
-        return resume_arguments(script)
+        return resume_arguments(script, {})
 
     def _code(self) -> tuple[code.CodeLine, ...]:
         snapshot = self.runs[0].facts.snapshot

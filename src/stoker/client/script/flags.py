@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -65,7 +66,20 @@ def declared(call: ast.Call, values: Values) -> Iterator[ScriptFlag]:
         )
     elif plain and kind in ("add_argument", "argument"):
         needed = not {"nargs", "default"} & given.keys()
-        yield ScriptFlag(plain[0], _text(default, values), needed, positional=True)
+        choices = tuple(_choices(given.get("choices", given.get("type"))))
+        yield ScriptFlag(plain[0], _text(default, values), needed, positional=True, choices=choices)
+
+
+def told_to_train(flag: ScriptFlag) -> str:
+    """The argument without which the script would do something else than train, or nothing: `--do_train`,
+    `--mode train`. Empty if there is no need for it."""
+    if flag.switch:
+        return flag.name if _SAYS_TRAIN.fullmatch(flag.bare.lower()) and flag.default != "True" else ""
+    if not _SAYS_WHAT.fullmatch(flag.bare.lower()) or "train" in (flag.default or ""):
+        return ""
+    named = [one for one in flag.choices if _TRAINS.fullmatch(one)]
+    word = next((one for one in named if one in _PLAINLY), named[0] if named else "")
+    return word if flag.positional or not word else f"{flag.name} {word}"
 
 
 def marked(node: ast.AST) -> list[str]:
@@ -99,7 +113,7 @@ def of_dataclasses(tree: ast.Module, imports: set[str]) -> list[ScriptFlag]:
     if not imports & {"tyro", "simple_parsing", "transformers.HfArgumentParser", "jsonargparse", "draccus"}:
         return []
     return [
-        ScriptFlag(f"--{one.target.id}", _plain_default(one.value), one.value is None, _is_boolean(one.value))
+        ScriptFlag(f"--{one.target.id}", _plain_default(one.value), _has_no_default(one.value), _is_boolean(one.value))
         for node in nodes(tree)
         if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(mark) for mark in node.decorator_list)
         for one in node.body
@@ -140,6 +154,14 @@ def _plain_default(node: ast.expr | None) -> str | None:
     return str(node.value) if isinstance(node, ast.Constant) and node.value is not None else None
 
 
+def _has_no_default(node: ast.expr | None) -> bool:
+    """Also of `field(metadata=...)`."""
+    given = (
+        [one.arg for one in node.keywords] if isinstance(node, ast.Call) and name_of(node) == "field" else ["default"]
+    )
+    return node is None or not {"default", "default_factory", "init"} & set(given)
+
+
 def _words(given: dict[str | None, ast.expr], name: str) -> str:
     return "".join(texts([given[name]] if name in given else []))
 
@@ -168,22 +190,37 @@ def _parameters(function: ast.FunctionDef, *, dashes: bool) -> Iterator[ScriptFl
 
 
 _TRAINS = re.compile(r"(?i)(.*[_-])?(train|fit|pretrain|finetune|fine[_-]tune|learn)([_-].*)?")
+_PLAINLY = ("train", "fit")
 _LIKELY = ("main", "run", "start")
+_SAYS_TRAIN = re.compile(r"((do|run|is)[_-]?)?(train|training|fit)")
+_SAYS_WHAT = re.compile(r"((run|exec|script)[_-]?)?(mode|phase|action|task|stage|command|cmd|job|todo|do|operation)")
 _WORK = ("fit", "partial_fit", "backward", "train", "save", "dump", "savez", "save_model", "optimize", "zero_grad")
 
 
+class Parser(NamedTuple):
+    """Of one of argparse's commands, in a variable that may hold another later, in lines `first` to `last`."""
+
+    command: str
+    variable: str
+    line: int
+    first: int
+    last: int
+
+
 class Subcommand(NamedTuple):
-    """`function` is what click and typer call; `parsers` are the variables of argparse's parsers of other commands."""
+    """`function` is what click and typer call; `parsers` are argparse's, of all commands."""
 
     name: str
     function: ast.FunctionDef | None = None
-    parsers: frozenset[str] = frozenset()
+    parsers: tuple[Parser, ...] = ()
 
     def has(self, call: ast.Call, owner: dict[ast.Call, ast.FunctionDef]) -> bool:
         """Whether this option belongs to this command, or to all commands."""
         if call in owner and self.function is not None:
             return owner[call] is self.function or not _is_command(owner[call])
-        return getattr(getattr(call.func, "value", None), "id", "") not in self.parsers
+        variable, line = getattr(getattr(call.func, "value", None), "id", None), call.lineno
+        before = [one for one in self.parsers if one.variable == variable and one.first <= one.line <= line <= one.last]
+        return not before or max(before, key=lambda one: one.line).command == self.name
 
 
 def decorated(tree: ast.Module) -> dict[ast.Call, ast.FunctionDef]:
@@ -201,15 +238,15 @@ def subcommand(tree: ast.Module, imports: set[str]) -> Subcommand | None:
             name = _chosen({name: _works(one) for name, one in found.items()})
             return Subcommand(name, found[name]) if name else None
         return None
-    parsers = dict(_parsers(tree))
-    name = _chosen(dict.fromkeys(parsers, False))
-    return Subcommand(name, parsers=frozenset(v for n, v in parsers.items() if v and n != name)) if name else None
+    parsers = tuple(_parsers(tree))
+    name = _chosen({one.command: False for one in parsers})
+    return Subcommand(name, parsers=parsers) if name else None
 
 
 def _chosen(works: dict[str, bool]) -> str:
     """By its name, else by what it does."""
     named = [name for name in works if _TRAINS.fullmatch(name)]
-    exact = [name for name in named if name in ("train", "fit")]
+    exact = [name for name in named if name in _PLAINLY]
     likely = [name for name in works if name in _LIKELY]
     does = [name for name, done in works.items() if done]
     first = next((names for names in (exact, named, does if len(does) == 1 else [], likely) if names), [])
@@ -246,15 +283,16 @@ def _works(function: ast.FunctionDef) -> bool:
     return any(isinstance(one, ast.Call) and name_of(one) in _WORK for one in nodes(function))
 
 
-def _parsers(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Names of argparse's subcommands, each with the variable that its parser is kept in."""
-    variables = {
-        node.value: getattr(node.targets[0], "id", "")
-        for node in nodes(tree)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-    }
+def _parsers(tree: ast.Module) -> Iterator[Parser]:
+    """Those of argparse's subcommands. A variable means what the function that it is in has put there last."""
+    variables, functions = dict[ast.AST, str](), list[tuple[int, int]]()
     for node in nodes(tree):
-        if isinstance(node, ast.Call) and name_of(node) == "add_parser" and node.args:
-            word = node.args[0]
-            if isinstance(word, ast.Constant) and isinstance(word.value, str):
-                yield word.value, variables.get(node, "")
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            variables[node.value] = getattr(node.targets[0], "id", "")
+        elif isinstance(node, ast.FunctionDef):
+            functions.append((node.lineno, node.end_lineno or node.lineno))
+    for node in nodes(tree):
+        if isinstance(node, ast.Call) and name_of(node) == "add_parser":
+            around = [one for one in functions if one[0] <= node.lineno <= one[1]]
+            for word in texts(node.args[:1]):
+                yield Parser(word, variables.get(node, ""), node.lineno, *max(around, default=(0, sys.maxsize)))

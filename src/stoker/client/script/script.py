@@ -180,6 +180,10 @@ def look(path: Path, name: str) -> Script | None:
     script.arguments = 0 if script.flags else _arguments(tree)
     chosen = script.subcommand.function if script.subcommand else None
     script.flags += [*of_functions(tree, script.imports, chosen), *of_dataclasses(tree, script.imports)]
+    if "transformers.HfArgumentParser" in script.imports and any(
+        getattr(one, "attr", "") == "do_train" for one in nodes(tree)
+    ):
+        script.flags.append(ScriptFlag("--do_train", switch=True))  # a field of its `TrainingArguments`
     root = path.parents[len(PurePosixPath(name).parts) - 1]
     config = configuration(path.parent, tree) or configuration(root, tree)
     script.values.known |= flatten(config)

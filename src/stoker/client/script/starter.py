@@ -12,13 +12,14 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from stoker.client.script.flags import ScriptFlag
+from stoker.client.script.flags import ScriptFlag, told_to_train
 from stoker.client.script.opened import opens_beside
-from stoker.client.script.readme import completed, shown
+from stoker.client.script.resumeflag import resume_arguments
 from stoker.client.script.script import Script, look
-from stoker.client.script.suggestions import SuggestedPlaces, advice, candidates, places, resume_arguments
+from stoker.client.script.shown import completed, shown, started_in, told_by, wrapper, wrapper_of
+from stoker.client.script.suggestions import SuggestedPlaces, advice, candidates, places
 from stoker.errors import BadInput
-from stoker.model.job.commandline import NOTEBOOK, ShellCommand, commands
+from stoker.model.job.commandline import NOTEBOOK, ShellCommand
 
 _OUTPUT_FLAG = re.compile(
     r"(output|outputs|out|save|result|results|model|artifacts?|work|working|exp|experiments?|run)s?[_-]?"
@@ -52,9 +53,9 @@ def starter(folder: Path, named: Path | None = None) -> str:
 def propose(folder: Path, named: Path | None = None) -> Proposal:
     found = candidates(folder) if named is None else None
     script = found.best if found else _named(folder, named or Path())
-    start = _wrapper(folder) if found and (script is None or "/" in script.path) else None
-    if found and script and not start and any(flag.required and not flag.positional for flag in script.flags):
-        start = _wrapper_of(folder, script)
+    start = wrapper(folder) if found and (script is None or "/" in script.path) else None
+    if found and script and not start and (missing := _missing(script, folder)):
+        start = wrapper_of(folder, script, missing)
     if named is not None and named.suffix in (".sh", ".bash"):
         start = named.as_posix()
     if script is None and start is None and (line := shown(folder, None)):
@@ -62,7 +63,7 @@ def propose(folder: Path, named: Path | None = None) -> Proposal:
     if script is None and start is None:
         lines = [_HEAD, _name(folder), _row("run: python train.py", _NO_SCRIPT), "", *_rest(Script("")), ""]
         return Proposal("\n".join(lines))
-    inner = _inner(folder, start, script.path if script else "") if start else None
+    inner = started_in(folder, start, script.path if script else "") if start else None
     script = (inner.script if inner else script) or Script(start or "")
     script.follow(folder)
     if not start and opens_beside(script, folder):
@@ -99,6 +100,12 @@ _HEAD = "# What to run, and what it needs. Start it with `stoker run`; preview i
 _NO_SCRIPT = "no script was found here: enter your command"
 
 
+def _missing(script: Script, folder: Path) -> set[str]:
+    """The options that it requires and nothing here could give it."""
+    known = set(_command(script, _data(script, folder)).split())
+    return {flag.name for flag in script.flags if flag.required and not flag.positional} - known
+
+
 class _Draft(NamedTuple):
     command: str
     data: dict[str, tuple[str, str]]
@@ -114,9 +121,9 @@ def _draft(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -
         folder, script, _brought_inside(_command(script, data), script), _lacking(script, data)
     )
     script.configure(folder, words or tuple(command.split()))
-    given = _told_by(script, words) if wrapped else _given(script, command)
+    given = told_by(script, words) if wrapped else _given(script, command)
     given |= dict.fromkeys(script.folder_variables, "outputs")
-    resume = "" if wrapped else resume_arguments(script, resumes=places(script, given, command).resumes)
+    resume = "" if wrapped else resume_arguments(script, given, resumes=places(script, given, command).resumes)
     about = "" if wrapped else "\n".join(_about_flags(script, f"{command} {resume}"))
     found = _from_root(places(script, given, command, told_to_resume=bool(resume)), script, command)
     return _Draft(command, data, found, resume, about, given)
@@ -182,46 +189,6 @@ def _named(folder: Path, path: Path) -> Script | None:
     return script
 
 
-def _wrapper(folder: Path) -> str | None:
-    """A shell script that starts Python, if nothing else was found."""
-    found = sorted(path for path in folder.glob("*.sh") if path.is_file() and path.stat().st_size < 100_000)
-    likely = [path.name for path in found if any(one.trains for one in commands(path.read_text(errors="replace")))]
-    return next((name for name in likely if "train" in name), likely[0] if likely else None)
-
-
-def _wrapper_of(folder: Path, script: Script) -> str | None:
-    """A shell script that gives this script what it requires, and nothing here could."""
-    start = _wrapper(folder)
-    inner = _inner(folder, start, script.path) if start else None
-    if not inner or not inner.script or inner.script.path != script.path:
-        return None
-    told = {word.partition("=")[0] for word in inner.words}
-    known = set(_command(script, _data(script, folder)).split())
-    missing = {flag.name for flag in script.flags if flag.required} - known
-    return start if missing and missing <= told else None
-
-
-class _Inner(NamedTuple):
-    script: Script | None
-    words: tuple[str, ...]  # its command line
-
-
-def _inner(folder: Path, wrapper: str, wanted: str = "") -> _Inner | None:
-    """The script that a wrapper starts last, unless another that it starts is wanted."""
-    lines = commands((folder / wrapper).read_text(errors="replace")) if (folder / wrapper).is_file() else []
-    found = [(one.script or f"{one.module.replace('.', '/')}.py", one.words) for one in lines if one.trains]
-    starts = [(path, words) for path, words in found if path.endswith(".py") and (folder / path).is_file()]
-    starts = [one for one in starts if one[0] == wanted] or starts
-    return _Inner(look(folder / starts[-1][0], starts[-1][0]), starts[-1][1]) if starts else None
-
-
-def _told_by(script: Script, words: tuple[str, ...]) -> dict[str, str]:
-    """The values of flags that a command sets."""
-    given = dict(one.split("=", 1) for one in words if one.startswith("--") and "=" in one)
-    given |= {one: two for one, two in pairwise(words) if one.startswith("-") and not two.startswith("-")}
-    return {flag.dest: value for flag in script.flags if (value := given.get(flag.name, "")) and "$" not in value}
-
-
 def _name(folder: Path) -> str:
     words = re.sub(r"[^a-z0-9]+", "-", folder.absolute().name.lower()).strip("-")[:40].strip("-")
     return f"name: {_scalar(words or 'training')}"
@@ -232,7 +199,9 @@ def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
     words += [shlex.quote(script.subcommand.name)] if script.subcommand else []
     for flag in script.flags:
         bare = flag.bare
-        if flag.switch:
+        if word := told_to_train(flag):
+            words.append(word)
+        if flag.switch or word:
             continue
         if flag.positional:
             words += [f"${{data.{key}}}" for key, (used, _) in data.items() if used == flag.name]
@@ -251,7 +220,8 @@ def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
 def _lacking(script: Script, data: dict[str, tuple[str, str]]) -> int:
     """How many arguments without a name it requires that the command does not have."""
     given = {used for used, _ in data.values()}
-    needed = [flag for flag in script.flags if flag.positional and flag.required and flag.name not in given]
+    open_ones = (flag for flag in script.flags if flag.positional and not told_to_train(flag))
+    needed = [flag for flag in open_ones if flag.required and flag.name not in given]
     return max(script.arguments, len([one for one in needed if not _OUTPUT_FLAG.fullmatch(one.bare.lower())]))
 
 
@@ -329,7 +299,8 @@ def _existing(flag: ScriptFlag, folder: Path) -> str:
 
 def _about_flags(script: Script, command: str) -> list[str]:
     words = command.split()
-    others = [flag for flag in script.flags if flag.name not in words and not (flag.positional and "${" in command)]
+    told = [flag for flag in script.flags if flag.positional and ("${" in command or told_to_train(flag) in words)]
+    others = [flag for flag in script.flags if flag.name not in words and flag not in told]
     needed = [flag.name for flag in others if flag.required]
     optional = [_told(flag) for flag in others if not flag.required]
     lines = [f"# the script also requires: {_line(', '.join(needed))}"] if needed else []

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.agent.shipping.metrics.points import LONGEST_LINE
-from stoker.agent.shipping.metrics.printed import PrintedLines, PrintedPoints, last_state
+from stoker.agent.shipping.metrics.printed import LongBar, PrintedLines, PrintedPoints, last_state
 from stoker.errors import JobInvalid
 from stoker.model.job.job import Job
 from stoker.model.job.sections import compiled
@@ -160,3 +160,40 @@ def test_what_is_found_waits_for_nothing_while_the_node_is_about_to_go(printing:
     assert printing.points(final=False) == []
     printing.source.held_s = 0.0
     assert printing.points(final=False) == [(3, {"loss": 0.5})]
+
+
+STEPS = "\rSteps:  {0}%|█████     | {0}/100 [00:12<00:12,  2.43it/s, lr=0.01, acc=0.9, step_loss=0.{0}]"
+
+
+def test_a_bar_for_the_whole_training_is_read_while_it_is_drawn(printing: Printing) -> None:
+    printing.source.bar_s = printing.source.held_s = 0.0
+    printing.says("".join(STEPS.format(n) for n in (10, 11, 12)))
+    assert printing.points(final=False) == [(11.0, {"lr": 0.01, "step_loss": 0.11})]  # 12 may be incomplete
+    printing.says(STEPS.format(13))
+    assert printing.points(final=False) == [(12.0, {"lr": 0.01, "step_loss": 0.12})]
+    assert printing.points(final=True) == [(13.0, {"lr": 0.01, "acc": 0.9, "step_loss": 0.13})]
+
+
+def test_a_bar_that_ends_soon_is_read_at_its_end(printing: Printing) -> None:
+    printing.source.held_s = 0.0
+    for n in (10, 50, 90):
+        printing.says(STEPS.format(n))
+        assert printing.points(final=False) == []
+
+
+@pytest.mark.parametrize(
+    ("drawn", "due"),
+    [
+        (["Steps: 10%|", "Steps: 11%|"], True),
+        (["10%|", "11%|"], True),
+        (["Epoch 1: 10%|", "Epoch 2: 11%|"], False),
+        (["Steps: 90%|", "Steps: 10%|"], False),
+        (["Validation: 10%|", "Validation: 11%|"], False),
+        (["Steps: 10%|", "loss 0.3"], False),
+    ],
+)
+def test_only_one_bar_of_the_training_that_lasts_is_due(drawn: list[str], due: bool) -> None:
+    bar = LongBar()
+    bar.is_due(drawn[0], 20.0, 100.0)
+    assert bar.is_due(drawn[1], 20.0, 121.0) is due
+    assert not bar.is_due(drawn[1], 20.0, 122.0)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from stoker.client.script.resumeflag import resume_arguments
 from stoker.client.script.script import look
-from stoker.client.script.suggestions import resume_arguments
 
 HEAD = "import argparse, torch\np = argparse.ArgumentParser()\n"
 LOADS = """
@@ -28,7 +28,7 @@ def resume(tmp_path: Path, code: str, **modules: str) -> str:
     script = look(tmp_path / "train.py", "train.py")
     assert script
     script.follow(tmp_path)
-    return resume_arguments(script)
+    return resume_arguments(script, {"save_dir": "outputs"})
 
 
 @pytest.mark.parametrize(
@@ -127,3 +127,117 @@ def test_an_empty_key_of_a_hydra_configuration_is_given(tmp_path: Path) -> None:
     (tmp_path / "conf" / "train.yaml").write_text("ckpt_path: null\ntrainer:\n  epochs: 3\n")
     code = "import hydra\n@hydra.main(config_path='conf', config_name='train')\ndef main(cfg): pass\n"
     assert resume(tmp_path, code) == f"ckpt_path={NEWEST}"
+
+
+DEEPSPEED = (
+    'model.save_checkpoint({place}, tag=f"step{{step}}")\nif a.load_dir:\n    model.load_checkpoint(a.load_dir)\n'
+)
+OWN_ENGINE = """
+from engine import Engine
+engine = Engine()
+if a.load_dir:
+    engine.load_checkpoint(a.load_dir)
+engine.save_checkpoint({place}, f"step{{step}}")
+"""
+ENGINE = """
+class Engine:
+    def save_checkpoint(self, save_dir, tag):
+        torch.save(self.state, os.path.join(save_dir, tag, "state.pt"))
+        with open(os.path.join(save_dir, "latest"), "w") as file:
+            file.write(tag)
+    def load_checkpoint(self, load_dir):
+        with open(os.path.join(load_dir, "latest")) as file:
+            tag = file.read()
+        self.state = torch.load(os.path.join(load_dir, tag, "state.pt"))
+"""
+STATE = "if a.load_dir:\n    accelerator.load_state(a.load_dir)\naccelerator.save_state({place})\n"
+BY_STEP = "if a.load_dir:\n    accelerator.load_state(a.load_dir)\naccelerator.save_state(f'out/step_{{step}}')\n"
+OF_ONE_NAME = """
+if a.load_dir:
+    accelerator.load_state(a.load_dir)
+save_dir = f"epoch_{{epoch}}"
+if a.save_dir:
+    save_dir = os.path.join(a.save_dir, save_dir)
+accelerator.save_state(save_dir)
+"""
+PARTS = """
+if a.load_dir:
+    model.load_state_dict(torch.load(os.path.join(a.load_dir, "model.pt")))
+torch.save(model, f"out/epoch_{{epoch}}/model.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "place", "expected"),
+    [
+        (DEEPSPEED, "a.save_dir", "${outputs}"),
+        (DEEPSPEED, "'ds/run1'", "ds/run1"),
+        (OWN_ENGINE, "a.save_dir", "${outputs}"),
+        (STATE, "'state'", "state"),
+        (BY_STEP, "", NEWEST),
+        (OF_ONE_NAME, "", NEWEST),
+        (PARTS, "", NEWEST),
+        (
+            "model.load_state_dict(torch.load(a.load_dir)['step'])\ntorch.save(model, a.save_dir + '/last.pt')",
+            "",
+            NEWEST,
+        ),
+    ],
+)
+def test_a_flag_for_the_folder_of_all_checkpoints_gets_that(
+    tmp_path: Path, code: str, place: str, expected: str
+) -> None:
+    flags = 'p.add_argument("--save_dir", default="ds")\np.add_argument("--load_dir")\na = p.parse_args()\n'
+    told = resume(tmp_path, f"import os\n{HEAD}{flags}{code.format(place=place)}", engine=f"import os, torch\n{ENGINE}")
+    assert told == f"--load_dir {expected}"
+
+
+def test_a_flag_for_the_folder_of_an_earlier_start_gets_no_checkpoint(tmp_path: Path) -> None:
+    code = """
+args = p.parse_args()
+run_dir = args.resume or Path("runs") / datetime.now().strftime("%Y-%m-%d")
+if args.resume:
+    torch.load(run_dir / "weights" / "last.pt")
+torch.save(model, run_dir / "weights" / "last.pt")
+"""
+    assert resume(tmp_path, f'{HEAD}p.add_argument("--resume", type=Path)\n{code}') == ""
+
+
+REFUSES = """
+a = p.parse_args()
+if os.path.exists(a.save_dir) and os.listdir(a.save_dir) and not a.{0}:
+    raise ValueError("exists and is not empty")
+if os.path.exists(a.save_dir + "/last.pt"):
+    torch.load(a.save_dir + "/last.pt")
+torch.save(model, a.save_dir + "/last.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("declared", "code", "expected"),
+    [
+        (
+            '"--overwrite_output_dir", action="store_true"',
+            REFUSES.format("overwrite_output_dir"),
+            "--overwrite_output_dir",
+        ),
+        ('"-f", "--force", action="store_true"', REFUSES.format("force"), "--force"),
+        ('"--overwrite", action="store_true"', REFUSES.format("overwrite") + "shutil.rmtree(a.save_dir)\n", ""),
+        (
+            '"--overwrite", action="store_true"); p.add_argument("--resume", action="store_true"',
+            REFUSES.format("overwrite and not a.resume"),
+            "--resume",
+        ),
+        ('"--overwrite", action="store_true"', REFUSES.format("seed"), ""),  # it does not ask for it
+        (
+            '"--overwrite", action="store_true"); p.add_argument("--resume"',
+            REFUSES.format("overwrite"),
+            f"--resume {NEWEST} --overwrite",
+        ),
+    ],
+)
+def test_a_script_that_refuses_a_folder_with_files_is_told_to_take_it(
+    tmp_path: Path, declared: str, code: str, expected: str
+) -> None:
+    flags = f'p.add_argument("--save_dir", default="out")\np.add_argument({declared})\n'
+    assert resume(tmp_path, f"import os\n{HEAD}{flags}{code}") == expected

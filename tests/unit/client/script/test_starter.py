@@ -352,6 +352,92 @@ torch.save({}, args.ckpt_dir + "/last.pt")
     assert job.run == "python main.py train --ckpt-dir ${checkpoints}" and job.resume == "--resume ${checkpoint.newest}"
 
 
+def test_one_variable_for_the_parsers_of_several_commands_is_told_apart(job_for: JobFor) -> None:
+    code = """
+import argparse, torch
+def test(args):
+    torch.load(args.weights)
+def train(args):
+    loss.backward()
+    torch.save({}, args.snapshots + "/last.pt")
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--resume")
+    sub = parser.add_subparsers(dest="cmd", required=True)
+    p = sub.add_parser("train")
+    p.add_argument("--snapshots", default="snapshots")
+    p.set_defaults(func=train)
+    p = sub.add_parser("test")
+    p.add_argument("--weights", required=True)
+    args = parser.parse_args()
+    args.func(args)
+def other(p):
+    p.add_argument("--seed")
+"""
+    job = job_for(main_py=code)
+    assert (job.run, job.checkpoints) == ("python main.py train", ("snapshots",))
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ('"--do_train", action="store_true"', "--do_train"),
+        ('"--train", action="store_true"', "--train"),
+        ('"--mode", choices=["train", "test"], required=True', "--mode train"),
+        ('"--mode", choices=["test", "train"], default="test"', "--mode train"),
+        ('"-m", "--phase", choices=["fit", "predict"]', "--phase fit"),
+        ('"mode", choices=("train", "eval")', "train"),
+        ('"action", choices=("train", "eval"), nargs="?"', "train"),
+        ('"--mode", choices=["train", "test"], default="train"', ""),
+        ('"--split", choices=["train", "test"], default="test"', ""),
+        ('"--mode", choices=["fast", "slow"]', ""),
+        ('"--do_train", action="store_true", default=True', ""),
+        ('"--train_on_gpu", action="store_true"', ""),
+    ],
+)
+def test_an_argument_that_says_what_to_do_says_train(job_for: JobFor, declared: str, told: str) -> None:
+    code = f"import argparse, torch\np = argparse.ArgumentParser()\np.add_argument({declared})\na = p.parse_args()\n"
+    job = job_for(main_py=code + "loss.backward()\ntorch.save({}, 'last.pt')\n")
+    assert job.run == f"python main.py {told}".strip()
+
+
+def test_scripts_of_hugging_face_are_told_to_train_where_they_look_for_it(job_for: JobFor) -> None:
+    code = """
+from dataclasses import dataclass, field
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+@dataclass
+class ModelArguments:
+    model_name_or_path: str = field(metadata={"help": "a model"})
+    cache_dir: str = field(default=None)
+(model_args, training_args) = HfArgumentParser((ModelArguments, TrainingArguments)).parse_args_into_dataclasses()
+if training_args.do_train:
+    Trainer(args=training_args).train()
+"""
+    shown = "python run_mlm.py \\\n  --model_name_or_path gpt2 \\\n --do_train\n"
+    job = job_for(run_mlm_py=code, README_txt=shown)
+    assert job.run == "python run_mlm.py --output_dir ${outputs} --do_train --model_name_or_path gpt2"
+
+
+def test_a_shell_script_below_gives_a_script_what_it_requires(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "scripts").mkdir()
+    code = """
+import argparse, os, pickle
+p = argparse.ArgumentParser()
+p.add_argument("--exp", required=True)
+args = p.parse_args()
+model.fit()
+pickle.dump(model, open(os.path.join(args.exp, "model_last.pkl"), "wb"))
+"""
+    (tmp_path / "src" / "main.py").write_text(code)
+    (tmp_path / "scripts" / "a_eval.sh").write_text("python src/evaluate.py --exp exp/base\n")
+    (tmp_path / "scripts" / "a_train.sh").write_text('python src/main.py --exp "$1"\n')
+    begin = '#!/usr/bin/env bash\nset -e\ncd "$(dirname "$0")/.."\nexport PYTHONPATH="$PWD/src"\n'
+    (tmp_path / "scripts" / "run.sh").write_text(f'{begin}python src/main.py --exp exp/base "$@" | tee log\n')
+    job = read(tmp_path)
+    assert (job.run, job.checkpoints) == ("bash scripts/run.sh", ("exp",))
+
+
 BESIDE_ITSELF = """
 place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keep")
 torch.save(m, place + "/last.pt")

@@ -19,8 +19,13 @@ from stoker.model.job.sections import OFF, Match, MetricPattern, MetricPatterns,
 from stoker.model.run.report import Climb
 
 HELD_S = 1.0  # a script that prints a metric and reports it too does both within this time
+BAR_S = 20.0  # how often a bar that has not ended is read
 SLOW_S = 0.1  # an expression that takes longer for one line is not used again
 _REDRAWN = re.compile(rb"[\r\b]+")
+_PERCENT = re.compile(r"([^|%]{0,80}?):?\s{0,4}(\d{1,3})%\|")
+_COUNTED = re.compile(r"\|\s{0,8}(\d{1,12})/\d{1,12} \[")
+# What such a bar tells of its training so far. An accuracy may be one of the first batches of an evaluation.
+_SO_FAR = re.compile(r"(?i)loss|(^|[_/])lr$|learning_rate|reward|return|ppl|perplexity|norm$")
 Tell = Callable[[str, str], None]
 
 
@@ -50,6 +55,11 @@ class PrintedLines:
             lines = whole.split(b"\n") if self._every else some(b"\n" + whole)
             yield from filter(None, map(last_state, lines))
 
+    def drawn(self) -> bytes:
+        """What was last drawn completely of a line that is redrawn and has not ended."""
+        end = self._kept.rfind(b"\r")
+        return last_state(self._kept[:end]) if end > 0 else b""
+
     def _shorten(self) -> None:
         drawn = self._kept.rfind(b"\r", 0, -1)
         self._kept = self._kept[drawn + 1 :] if drawn >= 0 else self._kept
@@ -65,6 +75,35 @@ def last_state(line: bytes) -> bytes:
     return line if len(line) <= LONGEST_LINE else b""
 
 
+class LongBar:
+    """A bar of tqdm that lasts, as one for a whole training: its end would be too late for its first metric."""
+
+    def __init__(self) -> None:
+        self._head = ""
+        self._percent = 0
+        self._since = 0.0
+        self._was_due = False
+
+    def is_due(self, text: str, after_s: float, now: float) -> bool:
+        """`text` is its state. A bar that starts again, or has another name, is another one."""
+        found = _PERCENT.match(text)
+        if found is None or namedvalues.split_of(found[1]) not in ("", "train"):
+            return False
+        head, percent = found[1], int(found[2])
+        if head != self._head or percent < self._percent:
+            self._since, self._was_due = now, False
+        self._head, self._percent = head, percent
+        if now - self._since < after_s:
+            return False
+        self._since, self._was_due = now, True
+        return True
+
+    def step(self, text: str) -> float | None:
+        """What it has counted, once it has lasted: the bar of one epoch counts from 0 again."""
+        found, counted = _PERCENT.match(text), _COUNTED.search(text)
+        return float(counted[1]) if found and counted and self._was_due and found[1] == self._head else None
+
+
 class PrintedPoints:
     """The output of a rank, as a source. Metrics found by format alone wait a moment, and are dropped if the script
     reports the same name in another way: `reported` contains those names."""
@@ -73,6 +112,7 @@ class PrintedPoints:
         self.name = log.name
         self.behind = False
         self.guesses = True
+        self.bar_s = BAR_S
         self.held_s = HELD_S  # less where the node is about to go: what waits would go with it
         self._file = GrowingFile(log)
         self._rank = rank
@@ -83,6 +123,7 @@ class PrintedPoints:
         self._tell = tell
         self._told: set[str] = set()
         self._held: deque[tuple[float, MetricPoint]] = deque()
+        self._bar = LongBar()
 
     def _wants_all(self) -> bool:
         return self._shapes is not None and self._shapes.wants_all
@@ -97,6 +138,8 @@ class PrintedPoints:
         self.behind = self._file.behind
         for line in self._lines.feed(data, flood=self.behind) if data else ():
             yield from self._points(line)
+        if data and not final and not self.behind:
+            self._look_at_bar(self._lines.drawn())
         yield from self._due(time.monotonic() - self.held_s if not final or self.behind else math.inf)
 
     def _points(self, line: bytes) -> Iterator[MetricPoint]:
@@ -112,7 +155,19 @@ class PrintedPoints:
         elif self._shapes and (found := self._shapes.read(text)):
             self._say(found, text)
             values = {name: one if math.isfinite(one) else None for name, one in found.values.items()}
-            self._held.append((time.monotonic(), MetricPoint(now, self._rank, _step(found.step), values)))
+            step = self._bar.step(text) if found.step is None else found.step
+            self._held.append((time.monotonic(), MetricPoint(now, self._rank, _step(step), values)))
+
+    def _look_at_bar(self, drawn: bytes) -> None:
+        text = ESCAPES.sub("", drawn.decode(errors="replace")) if b"%|" in drawn else ""
+        if not self._shapes or not text or not self._bar.is_due(text, self.bar_s, time.monotonic()):
+            return
+        if found := self._shapes.read(text):
+            values = {name: one for name, one in found.values.items() if math.isfinite(one) and _SO_FAR.search(name)}
+            if values:
+                self._say(found, text)
+                step = self._bar.step(text) if found.step is None else found.step
+                self._held.append((time.monotonic(), MetricPoint(time.time(), self._rank, _step(step), values)))
 
     def _matched(self, text: str) -> LineMetrics | None:
         """What the job's own expressions match."""

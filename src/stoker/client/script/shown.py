@@ -1,0 +1,111 @@
+"""The command that a README shows or a shell script runs: for what a script requires, or if there is no script."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from itertools import pairwise, takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+from stoker.client.script.script import Script, look
+from stoker.model.job.commandline import ShellCommand, commands
+
+_READMES = ("README.md", "README.rst", "README.txt", "README")
+_MOST_OF_README = _MOST_OF_WRAPPER = 100_000
+_WRAPPERS = ("", "scripts/", "script/", "bin/", "run/", "shell/", "sh/", "tools/", "experiments/", "examples/")
+_WANTS_ARGUMENTS = re.compile(r"\$([1-9]|\{[1-9]\})")  # not `${1:-default}`
+_STAND_IN = re.compile(r"[<>$\[\]{}*|\\]|\.\.\.|…|(?i:(^|[ /_-])(your|path[/_-]to)\b)")
+
+
+def shown(folder: Path, script: Script | None) -> tuple[str, ShellCommand] | None:
+    """The first line that starts the script, or without one a module that trains, with nothing to fill in."""
+    for line in _readme(folder):
+        found = commands(line) if any(word in line for word in ("python", "torchrun", "accelerate")) else []
+        if len(found) == 1 and found[0].trains and not _STAND_IN.search(line):
+            if script is not None and found[0].script.removeprefix("./") == script.path:
+                return line, found[0]
+            if script is None and found[0].module and "train" in found[0].words:
+                return line, found[0]
+    return None
+
+
+def completed(folder: Path, script: Script, command: str, places: int) -> str:
+    """The command with what the script requires and a README gives it: also as many arguments without a name."""
+    known = set(command.split())
+    missing = [flag for flag in script.flags if flag.required and not flag.positional and flag.name not in known]
+    line = shown(folder, script) if missing or places else None
+    if line is None or script.subcommand:
+        return command
+    words = line[1].words
+    after = words[next(at for at, word in enumerate(words) if word.endswith(script.path)) + 1 :]
+    first = list(takewhile(lambda word: not word.startswith("-"), after))
+    pairs = {one.partition("=")[0]: (one, two) for one, two in pairwise((*words, ""))}
+    told = [next((pairs[name] for name in (flag.name, flag.short) if name in pairs), None) for flag in missing]
+    if len(first) < places or None in told:
+        return command
+    given = [shlex.quote(one) for one in first[:places]]
+    given += sorted(one[0] if "=" in one[0] else f"{one[0]} {shlex.quote(one[1])}" for one in told if one)
+    return " ".join([command, *given])
+
+
+def _readme(folder: Path) -> list[str]:
+    """Its lines, without prompts; one that ends with a backslash is continued by the next."""
+    there = next((folder / name for name in _READMES if (folder / name).is_file()), None)
+    if there is None:
+        return []
+    with there.open(encoding="utf-8", errors="replace") as file:
+        text = file.read(_MOST_OF_README).replace("\\\n", " ")
+    return [line.strip().strip("`").removeprefix("$ ").strip() for line in text.splitlines()]
+
+
+def wrapper(folder: Path) -> str | None:
+    """A shell script that starts Python, in the folder itself."""
+    return next(iter(_wrappers(folder, "")), None)
+
+
+def wrapper_of(folder: Path, script: Script, missing: set[str]) -> str | None:
+    """A shell script that gives this script the options that are missing, and needs no arguments itself."""
+    for start in (path for inside in _WRAPPERS for path in _wrappers(folder, inside)):
+        inner = started_in(folder, start, script.path)
+        if inner and inner.script and inner.script.path == script.path:
+            told = {word.partition("=")[0] for word in inner.words}
+            if missing <= told and not _WANTS_ARGUMENTS.search(_text(folder / start)):
+                return start
+    return None
+
+
+class Started(NamedTuple):
+    script: Script | None
+    words: tuple[str, ...]  # its command line
+
+
+def started_in(folder: Path, wrapper: str, wanted: str = "") -> Started | None:
+    """The script that a wrapper starts last, unless another that it starts is wanted."""
+    found = [
+        (one.script or f"{one.module.replace('.', '/')}.py", one.words)
+        for one in commands(_text(folder / wrapper))
+        if one.trains
+    ]
+    starts = [(path, words) for path, words in found if path.endswith(".py") and (folder / path).is_file()]
+    starts = [one for one in starts if one[0] == wanted] or starts
+    return Started(look(folder / starts[-1][0], starts[-1][0]), starts[-1][1]) if starts else None
+
+
+def told_by(script: Script, words: tuple[str, ...]) -> dict[str, str]:
+    """The values of flags that a command sets."""
+    given = dict(one.split("=", 1) for one in words if one.startswith("--") and "=" in one)
+    given |= {one: two for one, two in pairwise(words) if one.startswith("-") and not two.startswith("-")}
+    return {flag.dest: value for flag in script.flags if (value := given.get(flag.name, "")) and "$" not in value}
+
+
+def _wrappers(folder: Path, inside: str) -> list[str]:
+    """Shell scripts that start Python, likely names first."""
+    found = sorted(path for path in (folder / inside).glob("*.sh") if path.is_file())
+    likely = [f"{inside}{path.name}" for path in found if any(one.trains for one in commands(_text(path)))]
+    return sorted(likely, key=lambda path: "train" not in path)
+
+
+def _text(path: Path) -> str:
+    small = path.is_file() and path.stat().st_size < _MOST_OF_WRAPPER
+    return path.read_text(errors="replace") if small else ""
