@@ -73,6 +73,10 @@ def test_what_a_cluster_cannot_do_is_refused_at_once(shell: Shell) -> None:
     assert "already" in error("create", "dev", "--provider", "local", "--max", "2")
     assert "unknown provider `locl`" in error("create", "a", "--provider", "locl", "--max", "2")
     assert "the maximum is 2" in error("create", "a", "--provider", "local", "--max", "2", "--min", "3")
+    assert "provider `local` keeps no idle nodes" in error(
+        "create", "a", "--provider", "local", "--max", "2", "--min", "1"
+    )
+    assert "provider `local` keeps no idle nodes" in error("resize", "dev", "--min", "1")
     assert "name of a provider" in error("create", "local", "--provider", "local", "--max", "2")
     assert "no spot machines" in error("create", "a", "--provider", "local", "--max", "2", "--spot")
     assert "no cluster called `dec`" in error("show", "dec") and "`dev`" in error("show", "dec")

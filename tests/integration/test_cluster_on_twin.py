@@ -74,6 +74,20 @@ def test_the_second_run_takes_the_warm_machine_and_idle_time_ends_with_none(user
     shell.stoker("cluster", "rm", "dev", "--yes")
 
 
+def test_a_minimum_is_started_before_any_run_and_takes_the_first_one(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    shell.stoker("cluster", "create", "dev", "--provider", "azure", "--min", "1", "--max", "2", "--idle", "1s")
+    shell.wait_for(lambda: cluster(shell)["idle_nodes"] == 1, "a node without any run", 200)
+    ahead, machines = shell.facts("dev-warm-1"), [one["vm"] for one in cloud.machines()]
+    assert ahead["state"] == "succeeded" and len(machines) == 1
+    submit(shell, "early")
+    assert ends(shell, "early")["attempts"][0]["offer"]["again"] == ahead["attempts"][0]["key"]
+    assert [one["vm"] for one in cloud.machines()] == machines, "no second VM"
+    shell.wait_for(lambda: cluster(shell)["idle_nodes"] == 1, "the node to wait again")
+    shell.stoker("cluster", "rm", "dev", "--yes")
+    shell.wait_for(cloud.empty, "no machine to be left", 120)
+
+
 def test_the_machines_of_a_gang_take_the_next_gang(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     shell.stoker("cluster", "create", "dev", "--provider", "azure", "--max", "2", "--idle", "1h", "--spot")

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from stoker.errors import Conflict
 from stoker.model.node import NodeSight
-from stoker.model.orders import Notice
+from stoker.model.orders import Notice, Wish
 from stoker.model.run.money import Fuse
 from stoker.model.run.report import Report
 from stoker.model.run.run import Attempt, AttemptState, Event, Run, RunState
@@ -117,6 +117,13 @@ def rate_per_hour(run: Run) -> float | None:
     hours = sum(max(span.total_seconds(), 0.0) for span in spans) / 3600
     evictions = sum(one.state in (AttemptState.EVICTED, AttemptState.LOST) for one in over)
     return (evictions + SUPPOSED_EVICTIONS) / (hours + SUPPOSED_HOURS) if over else None
+
+
+def cancelled(run: Run, now: datetime) -> Decision:
+    """It is told to end, unless it has ended or was told before."""
+    if run.state.ended or run.wish is Wish.CANCEL:
+        return Decision(run)
+    return Decision(replace(run, wish=Wish.CANCEL)).noting(now, "cancel-asked", "cancellation requested")
 
 
 def evict(run: Run, notice_s: float, now: datetime) -> Decision:

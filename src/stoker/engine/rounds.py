@@ -71,6 +71,7 @@ class _Round:
     def __init__(self, scene: Scene, seen: Mapping[str, Sighting], before: Mapping[str, Run]) -> None:
         self._scene, self._seen, self._before = scene, seen, before
         self.after = {**before, **{run_id: meter.metered(before[run_id], seen[run_id], scene.now) for run_id in seen}}
+        self._held = clusters.Holdings(self.after.values())
         self._decisions: dict[str, Decision] = {}
         self._allowed = self._allowances()
 
@@ -83,6 +84,7 @@ class _Round:
     def _set(self, decision: Decision) -> None:
         self._decisions[decision.run.id] = decision
         self.after[decision.run.id] = decision.run
+        self._held.put(decision.run)
 
     def _change(self, run: Run) -> None:
         self._set(replace(self._so_far(run), run=run))
@@ -154,8 +156,8 @@ class _Round:
         offers = paying.payable(run, market, self._allowed.get(run.id), self._scene.now, nodes)
         if offers is None:
             return elastic.Gathering(nodes, waits="its budget does not pay for them", unpaid=True)
-        runs, seen = self.after.values(), self._seen.get(run.id)
-        taken, waits = gathering.offers(run, seen, offers, runs, self._scene.now, nodes)
+        seen = self._seen.get(run.id)
+        taken, waits = gathering.offers(run, seen, offers, self._held.runs, self._scene.now, nodes)
         return elastic.Gathering(nodes, tuple(taken), waits, market=offers)
 
     def grow(self, rooms: Mapping[str, int]) -> None:
@@ -166,7 +168,7 @@ class _Round:
                 self.join(then)
         for run in [self.after[run_id] for run_id in self._seen if elastic.may_grow(self.after[run_id], now)]:
             room = room_left(run, self.after.values(), self._scene.slots, rooms)
-            more_of_cluster = clusters.room_for_more(run, self.after.values(), self._scene.clusters)
+            more_of_cluster = clusters.room_for_more(run, self._held, self._scene.clusters)
             if more_of_cluster is not None:
                 room = more_of_cluster if room is None else min(room, more_of_cluster)
             if run.attempts[-1].growth or room == 0:
@@ -187,7 +189,7 @@ class _Round:
         for run_id, decision in list(self._decisions.items()):
             if market:
                 allowance = self._allowed.get(run_id)
-                room = clusters.room_for_more(decision.run, self.after.values(), self._scene.clusters)
+                room = clusters.room_for_more(decision.run, self._held, self._scene.clusters)
                 self._set(_asking_ahead(decision, self._seen.get(run_id), market, allowance, now, room))
         allowed = self._allowances()
         return [
@@ -202,15 +204,12 @@ class _Round:
         if not run.cluster:
             return taken, start.waits
         resumes = any(offer.again for offer in taken) or bool(run.attempt and run.attempt.ahead)
-        others = {one.id: one for one in self.after.values() if one.id != run.id}
-        warm = None if resumes else clusters.taken(run, start.nodes, others.values(), start.market or {}, now)
+        warm = None if resumes else clusters.taken(run, start.nodes, self._held, start.market or {}, now)
         if start.waits and (warm is None or len(warm.idle) < start.nodes):
             return taken, start.waits
         if warm:
             taken = list(warm.offers)
-            for owner, key in warm.idle:
-                others[owner.id] = clusters.release(others[owner.id], key, clusters.TAKEN)
-        first = clusters.making_room(run, taken, others.values(), pools)
+        first = clusters.making_room(run, taken, self._held, pools, warm)
         for owner, idle in first.releases:
             self._change(clusters.release(self.after[owner.id], idle.key, "its cluster needs the room"))
         if first.lets_go:

@@ -174,7 +174,7 @@ class Cluster:
     name: str
     provider: str
     max_nodes: int
-    min_nodes: int = 0  # so many idle nodes are kept however long they wait
+    min_nodes: int = 0  # the fewest that it has, busy and idle together: the missing ones are started ahead of any run
     idle_s: float = IDLE_S  # a node without a run is released after this
     size: str = ""  # the provider's name for one; empty: each job says what it needs
     region: str = ""  # empty: wherever the provider is set up for

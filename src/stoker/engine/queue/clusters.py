@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -83,12 +83,47 @@ def is_replaced(attempt: Attempt, member: Member) -> bool:
     return bool(member.notice or state_of(attempt, member).over)
 
 
-def room_for_more(run: Run, runs: Collection[Run], facts: ClusterFacts) -> int | None:
+class Holdings:
+    """The runs that have nodes, and how many each cluster has in all. A round puts each run here that it changes, since
+    asking ten thousand runs anew for each that starts would take longer than all other decisions."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self._held: dict[str, Run] = {}
+        self._counts: dict[str, int] = {}  # by id of those in a cluster
+        self._nodes: Counter[str] = Counter()
+        self._idle: dict[str, dict[str, Run]] = {}  # by cluster, by id
+        for run in runs:
+            self.put(run)
+
+    def put(self, run: Run) -> None:
+        if not run.attempts and not run.idle:
+            return
+        self._held[run.id] = run
+        if not run.cluster:
+            return
+        nodes = nodes_of(run)
+        self._nodes[run.cluster] += nodes - self._counts.get(run.id, 0)
+        self._counts[run.id] = nodes
+        if run.idle:
+            self._idle.setdefault(run.cluster, {})[run.id] = run
+
+    @property
+    def runs(self) -> Collection[Run]:
+        return self._held.values()
+
+    def nodes(self, cluster: str) -> int:
+        return self._nodes[cluster]
+
+    def idle(self, cluster: str) -> list[tuple[Run, IdleSpell]]:
+        return idle_nodes(self._idle.get(cluster, {}).values(), cluster)
+
+
+def room_for_more(run: Run, held: Holdings, facts: ClusterFacts) -> int | None:
     """How many more nodes its cluster may have now; None: it is in none."""
     cluster = facts.known.get(run.cluster)
     if cluster is None:
         return None
-    return max(cluster.max_nodes - sum(nodes_of(one) for one in runs if one.cluster == run.cluster), 0)
+    return max(cluster.max_nodes - held.nodes(run.cluster), 0)
 
 
 def why_waiting(run: Run, ahead: int, runs: Collection[Run], facts: ClusterFacts) -> tuple[str, str]:
@@ -150,12 +185,27 @@ def releasing(runs: Collection[Run], facts: ClusterFacts, now: datetime) -> Iter
         else:
             room = max(cluster.max_nodes - used[name], 0)
             kept = idle[len(idle) - room :] if room < len(idle) else idle
-            spare = len(kept) - cluster.min_nodes  # those that wait longest go first
+            spare = len(kept) - max(cluster.min_nodes - used[name], 0)  # those that wait longest go first
             late = [each for each in kept[: max(spare, 0)] if (now - each[1].since).total_seconds() >= cluster.idle_s]
             kept = [each for each in kept if each not in late]
         for run, one in idle:
             if (run, one) not in kept:
                 yield run, one.key, _why(cluster, name in facts.spent, one, now)
+
+
+def lacking(runs: Collection[Run], facts: ClusterFacts) -> dict[str, int]:
+    """By cluster: how many nodes are to be started ahead of any run, to have its minimum. Runs that wait bring theirs,
+    and one that starts nodes ahead comes to its end first."""
+    found: dict[str, int] = {}
+    for name, one in facts.known.items():
+        if not one.min_nodes or one.paused or name in facts.spent or one.provider not in facts.warm:
+            continue
+        there = [run for run in runs if run.cluster == name]
+        coming = sum(run.width for run in there if run.state is RunState.QUEUED)
+        nodes = one.min_nodes - coming - sum(nodes_of(run) for run in there)
+        if nodes > 0 and not any(run.warms and not run.state.ended for run in there):
+            found[name] = nodes
+    return found
 
 
 def release(run: Run, key: str, why: str) -> Run:
@@ -171,12 +221,15 @@ class Taking:
     idle: tuple[tuple[Run, str], ...]  # the run that had each, and its key
 
 
-def taken(run: Run, nodes: int, runs: Collection[Run], market: Market, now: datetime) -> Taking | None:
+def taken(run: Run, nodes: int, held: Holdings, market: Market, now: datetime) -> Taking | None:
     """Those that wait shortest, so that the others can be released; new ones of the same kind for the rest of a gang.
     The machines of a gang have to reach each other: all are of one earlier gang, whose network they stay in."""
     found: dict[tuple[str, str, str, bool], list[tuple[Run, str, Offer]]] = {}
-    today = open_now(run, market, now) if run.cluster else []
-    for owner, one in reversed(idle_nodes(runs, run.cluster) if today else []):
+    idle = [each for each in held.idle(run.cluster) if each[0].id != run.id] if run.cluster else []
+    if run.warms:
+        return None  # it is there to start new ones
+    today = open_now(run, market, now) if idle else []
+    for owner, one in reversed(idle if today else []):
         had = next((member.offer for member in owner.members if member.key == one.key), None)
         fits = next((offer for offer in today if had and same(offer, had)), None)
         if fits is None or had is None or owner.store != run.store or owner.job.on != run.job.on:
@@ -207,20 +260,24 @@ class Making:
     lets_go: bool = False  # of its own machines, those that its next attempt does not use
 
 
-def making_room(run: Run, offers: Sequence[Offer], runs: Collection[Run], facts: ClusterFacts) -> Making:
-    """For a run that would start with these nodes. `runs` are without the run itself."""
+def making_room(
+    run: Run, offers: Sequence[Offer], held: Holdings, facts: ClusterFacts, warm: Taking | None = None
+) -> Making:
+    """For a run that would start with these nodes, of which `warm` are idle ones of others."""
     cluster = facts.known.get(run.cluster)
     if cluster is None:
         return Making()
-    others = sum(nodes_of(one) for one in runs if one.cluster == run.cluster)
-    idle = idle_nodes(runs, run.cluster)
+    mine, taken = nodes_of(run), {key for _, key in warm.idle} if warm else set()
+    others = held.nodes(run.cluster) - mine - len(taken)
     asked = len(spare_keys(run))
     used = sum(bool(offer.again) for offer in offers) + min(asked, len(offers))  # of its own, asked for or there
-    left = max(nodes_of(run) - used, 0)
+    left = max(mine - used, 0)
     over = others + left + len(offers) - cluster.max_nodes
     if over <= 0:
         return Making()
-    going = sum(held_nodes(one) for one in runs if one.cluster == run.cluster and one.state not in _UNDER_WAY)
+    idle = [each for each in held.idle(run.cluster) if each[0].id != run.id and each[1].key not in taken]
+    there = [one for one in held.runs if one.cluster == run.cluster and one.id != run.id]
+    going = sum(held_nodes(one) for one in there if one.state not in _UNDER_WAY)
     return Making(True, tuple(idle[: max(over - going - left, 0)]), lets_go=left > 0)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 
 from stoker.engine.nodes.elastic import hurries
 from stoker.model.job.job import Priority
@@ -38,12 +39,15 @@ class QueuedRun:
 def ordered(waiting: Collection[QueuedRun], used: Mapping[str, float]) -> list[QueuedRun]:
     """`used` is the decayed node-seconds of each person. Whoever has used least is next, and each start counts at once,
     so that people take turns. A run that has waited for very long goes first: nothing waits forever."""
-    oldest_first = sorted(waiting, key=lambda one: one.id)
-    starved = [one for one in oldest_first if one.waited_s >= STARVED_S]
-    levels: dict[int, list[QueuedRun]] = {}
-    for one in oldest_first:
-        if one.waited_s < STARVED_S:
-            levels.setdefault(max(one.rank - int(one.waited_s // STEP_S), HIGH), []).append(one)
+    starved: list[QueuedRun] = []
+    levels: defaultdict[int, list[QueuedRun]] = defaultdict(list)
+    for one in sorted(waiting, key=attrgetter("id")):  # the oldest first
+        if one.waited_s < STEP_S:
+            levels[one.rank].append(one)
+        elif one.waited_s < STARVED_S:
+            levels[max(one.rank - int(one.waited_s // STEP_S), HIGH)].append(one)
+        else:
+            starved.append(one)
     counted = dict(used)
     for one in starved:
         counted[one.person] = counted.get(one.person, 0.0) + one.nodes * CHARGE_S
@@ -51,18 +55,20 @@ def ordered(waiting: Collection[QueuedRun], used: Mapping[str, float]) -> list[Q
 
 
 def _in_turns(runs: Iterable[QueuedRun], counted: dict[str, float]) -> Iterable[QueuedRun]:
-    mine: dict[str, deque[QueuedRun]] = {}
+    mine: defaultdict[str, list[QueuedRun]] = defaultdict(list)
     for one in runs:
-        mine.setdefault(one.person, deque()).append(one)
-    people = [(counted.get(person, 0.0), person) for person in mine]
-    heapq.heapify(people)
-    while people:
-        use, person = heapq.heappop(people)
-        one = mine[person].popleft()
-        counted[person] = use + one.nodes * CHARGE_S
-        if mine[person]:
-            heapq.heappush(people, (counted[person], person))
-        yield one
+        mine[one.person].append(one)
+    turns = [(counted.get(person, 0.0), person, iter(some)) for person, some in mine.items()]
+    heapq.heapify(turns)  # no two are of one person, so iterators are never compared
+    while turns:
+        use, person, rest = turns[0]
+        following = next(rest, None)
+        if following is None:
+            counted[person] = use
+            heapq.heappop(turns)
+            continue
+        heapq.heapreplace(turns, (use + following.nodes * CHARGE_S, person, rest))
+        yield following
 
 
 def decayed(used: float, seconds: float) -> float:

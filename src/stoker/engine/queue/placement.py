@@ -144,9 +144,11 @@ def starting(
     """By id of each waiting run, in starting order: in how many seconds it will likely start; None: unknown. `rooms` is
     by cluster, and by provider for runs of no cluster."""
     found: dict[str, float | None] = {}
-    for name in dict.fromkeys(room_of(run) for run in runs):
+    by_room: dict[str, list[Run]] = {}
+    for run in runs:
+        by_room.setdefault(room_of(run), []).append(run)
+    for name, some in by_room.items():
         most = rooms.get(name)
-        some = [run for run in runs if room_of(run) == name]
         waiting = in_order(some, most, facts, now)
         if most is None:
             found |= dict.fromkeys((one.id for one in waiting), 0.0 if name in rooms else None)
@@ -193,58 +195,63 @@ def _was_lost(attempt: Attempt) -> bool:
     return attempt.state is AttemptState.LOST and (attempt.trouble not in MARKET.codes or attempt.offer is None)
 
 
+@dataclass(slots=True)
+class _Room:
+    """What the next run of one room waits for. Kept from turn to turn: ten thousand runs do not ask each other."""
+
+    most: int | None  # None: no known limit
+    taken: int = 0
+    ahead: int = 0
+    endless: list[Run] = field(default_factory=list)  # under way or ahead, of unknown length
+    late: list[Run] = field(default_factory=list)  # the same, longer than they were expected to run
+
+    def has(self, run: Run, facts: QueueFacts, now: datetime) -> None:
+        if likely_s(run, facts) is None:
+            self.endless.append(run)
+        elif left_s(run, facts, now) is None:
+            self.late.append(run)
+
+    def unknown(self, run: Run) -> str:
+        """Why it is not known when the run will start."""
+        if self.endless:
+            return f"{_names(self.endless)}: no earlier run has succeeded, and no `time_limit` is set"
+        if self.late:
+            return f"{_names(self.late)}: running longer than earlier runs did, and no `time_limit` is set"
+        return run.reason or "it is not known when there will be room"
+
+
 def turns(runs: Collection[Run], rooms: Mapping[str, int | None], now: datetime, facts: QueueFacts) -> list[Turn]:
     """Room by room, each in starting order. `rooms` is by cluster, and by provider for runs of no cluster."""
     by_id = {run.id: run for run in runs}
     found: list[Turn] = []
-    ahead: dict[str, list[Run]] = {}
+    there = {name: _Room(rooms.get(name)) for name in {room_of(run) for run in runs}}
+    for run in runs:
+        if run.state in UNDER_WAY:
+            room = there[room_of(run)]
+            room.taken += width(run, room.most)
+            room.has(run, facts, now)
     for run_id, seconds in starting(runs, rooms, now, facts).items():
         run = by_id[run_id]
-        before = ahead.setdefault(room_of(run), [])
-        found.append(_turn(run, runs, rooms, seconds, before, facts, now))
-        before.append(run)
+        room = there[room_of(run)]
+        found.append(_turn(run, room, seconds, now))
+        room.ahead += 1
+        room.has(run, facts, now)
     return found
 
 
-def _turn(
-    run: Run,
-    runs: Collection[Run],
-    rooms: Mapping[str, int | None],
-    seconds: float | None,
-    before: list[Run],
-    facts: QueueFacts,
-    now: datetime,
-) -> Turn:
-    most = rooms.get(room_of(run))
-    busy = [one for one in runs if room_of(one) == room_of(run) and one.state in UNDER_WAY]
+def _turn(run: Run, room: _Room, seconds: float | None, now: datetime) -> Turn:
     waits = run.reason
-    if most is not None:
-        taken = sum(width(one, most) for one in busy)
-        waits = _words(width(run, most), max(most - taken, 0), most, len(before))
+    if room.most is not None:
+        waits = _words(width(run, room.most), max(room.most - room.taken, 0), room.most, room.ahead)
         waits = f"{run.reason}; {waits}" if run.reason and run.attempts else waits
     elif run.reason:
         seconds = None  # its place has no queue: it waits for something else
-    unknown = _unknown(run, [*busy, *before], facts, now) if seconds is None else ""
+    unknown = room.unknown(run) if seconds is None else ""
     starts_at = now + timedelta(seconds=seconds) if seconds is not None else None
+    job = run.job
     return Turn(
-        run.name,
-        room_of(run),
-        run.job.most_nodes,
-        run.job.priority,
-        run.person,
-        run.submitted_at,
-        waits,
-        starts_at,
-        unknown,
+        run.name, room_of(run), job.most_nodes, job.priority, run.person, run.submitted_at, waits, starts_at, unknown
     )
-
-
-def _unknown(run: Run, ahead: list[Run], facts: QueueFacts, now: datetime) -> str:
-    if endless := [one for one in ahead if likely_s(one, facts) is None]:
-        return f"{_names(endless)}: no earlier run has succeeded, and no `time_limit` is set"
-    if late := [one for one in ahead if left_s(one, facts, now) is None]:
-        return f"{_names(late)}: running longer than earlier runs did, and no `time_limit` is set"
-    return run.reason or "it is not known when there will be room"
 
 
 def _names(runs: list[Run]) -> str:

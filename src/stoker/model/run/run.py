@@ -140,6 +140,7 @@ class Run:
     store: str = "folder"  # the name of the one that everything of it is kept in
     person: str = ""
     pool: Pool | None = None  # the cluster it was submitted to; None: to a provider
+    warms: bool = False  # the server submitted it, to start nodes for the minimum of its cluster
     data: Mapping[str, str] = field(default_factory=dict)  # name to resolved path
     inputs: Mapping[str, DataOrder] = field(default_factory=dict)  # name to what is brought to the nodes
     data_marks: Mapping[str, str] = field(default_factory=dict)  # name to a fingerprint, for `diff`

@@ -28,6 +28,7 @@ from stoker.server.api.runs import router as runs
 from stoker.server.api.stores import router as stores
 from stoker.server.api.visits import router as visits
 from stoker.server.service import Service
+from stoker.server.warming import Warming
 
 _ROUTERS = (
     health,
@@ -53,6 +54,7 @@ def build(service: Service) -> FastAPI:
         tasks = [
             asyncio.create_task(service.reconciler.run(), name="reconciler"),
             asyncio.create_task(service.housekeeping.run(), name="housekeeping"),
+            asyncio.create_task(Warming(service).run(), name="warming"),
         ]
         yield
         for task in tasks:

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from fastapi import APIRouter, Request, Response
 
+from stoker.engine.decision import cancelled
 from stoker.engine.money import meter
 from stoker.engine.money.meter import cost
 from stoker.engine.nodes.nodes import claimed, spared
@@ -154,7 +155,7 @@ class ResizeRequest:
     "/clusters", openapi_extra=takes(ClusterRequest), responses=gives(ClusterState, 404, 409, *OUTSIDE)
 )
 async def create(request: Request) -> Response:
-    """Starts nothing: nodes come with the first run."""
+    """Nodes come with the first run, or are started for its minimum."""
     service = service_of(request)
     asked = await body(request, ClusterRequest)
     given = {name: getattr(asked, name) for name in ClusterRequest.__dataclass_fields__}
@@ -203,17 +204,24 @@ async def remove(request: Request, name: str) -> Response:
     """Refused while a run uses it. Its idle nodes are released."""
     service = service_of(request)
     await call(service.clusters.named, name)
-    using = [run.name for run in service.ledger.open if run.cluster == name and not run.state.ended]
+    there = [run for run in service.ledger.open if run.cluster == name and not run.state.ended]
+    using = [run.name for run in there if not run.warms]
     if using:
         more = f" and {len(using) - 1} more" if len(using) > 1 else ""
         raise Conflict(f"`{using[0]}`{more} uses cluster `{name}`", hint=f"stoker cancel {' '.join(using)}")
     await call(service.clusters.remove, name)
+    now = service.clock.now()
+    for run in there:
+        await service.ledger.change(run.name, lambda seen: cancelled(seen, now))
+    service.reconciler.wake()
     return answer({"removed": name})
 
 
 async def _changed(service: Service, name: str, **given: object) -> ClusterState:
     cluster = replace(await call(service.clusters.named, name), **given)  # type: ignore[arg-type]  # typed by callers
     _check(cluster)
+    if "min_nodes" in given:
+        _check_minimum(service, cluster)
     await call(service.clusters.save, cluster)
     return await call(_state, service, cluster)
 
@@ -230,6 +238,15 @@ def _check(cluster: Cluster) -> None:
         raise BadInput(f"invalid idle time of {cluster.idle_s:g} s", hint="use up to 30 days, such as `--idle 10m`")
 
 
+def _check_minimum(service: Service, cluster: Cluster) -> None:
+    provider = service.providers.get(cluster.provider)
+    if cluster.min_nodes and provider and not provider.features.warm:
+        raise BadInput(
+            f"provider `{cluster.provider}` keeps no idle nodes: a new one takes no time to start",
+            hint="leave out `--min`, or use `--min 0`",
+        )
+
+
 def _check_provider(service: Service, cluster: Cluster) -> None:
     """Its size, place and settings exist."""
     provider = service.providers.get(cluster.provider)
@@ -239,6 +256,7 @@ def _check_provider(service: Service, cluster: Cluster) -> None:
         raise BadInput(f"unknown provider `{cluster.provider}`", hint=hint)
     if cluster.name in service.providers:
         raise BadInput(f"`{cluster.name}` is the name of a provider", hint="choose another name")
+    _check_minimum(service, cluster)
     if cluster.spot and not provider.features.spot:
         raise BadInput(f"provider `{cluster.provider}` has no spot machines", hint="leave out `--spot`")
     offers = provider.offers(Need(spot=cluster.spot, size=cluster.size, region=cluster.region, pool=cluster.pool))

@@ -17,7 +17,7 @@ from stoker.engine.queue.placement import queue
 from stoker.errors import BadInput, Conflict, NotFound, NotSetUp, StoreDenied, StoreUnavailable
 from stoker.model.job.job import Job
 from stoker.model.node import Offer, Pool
-from stoker.model.orders import DataOrder, Wish
+from stoker.model.orders import DataOrder
 from stoker.model.run.run import Event, Run, RunState, Start, Submission, Turn
 from stoker.server.admission import InputRequest, Pinned, admit, check_terminal, no_effect, pin, to_store, width_note
 from stoker.server.api.answers import MOST_COUNTED, OUTSIDE, answer, gives, service_of, takes
@@ -83,7 +83,12 @@ async def plan(request: Request) -> Response:
 @router.post("/runs", openapi_extra=takes(Submission), responses=gives(Run, 404, *OUTSIDE))
 async def submit(request: Request) -> Response:
     service = service_of(request)
-    submission = await body(request, Submission)
+    run = await accept(service, await body(request, Submission))
+    return answer(await service.reconciler.live(run))
+
+
+async def accept(service: Service, submission: Submission, *, warms: bool = False) -> Run:
+    """Checks, pins and saves it. `warms`: the server submits it itself, to start nodes of a cluster."""
     job, cluster = await call(service.clusters.placed, submission.job)
     submission, pool = replace(submission, job=job), cluster.pool if cluster else None
     offer = await call(lambda: admit(job, service.providers, pool=pool))
@@ -101,20 +106,20 @@ async def submit(request: Request) -> Response:
     try:
         if not await call(service.shelves.fill, store, submission.snapshot):
             raise NotFound(f"the store has no snapshot `{submission.snapshot}`", hint="submit again")
-        run = await _taken_in(service, submission, store, pool)
+        run = await _taken_in(service, submission, store, pool, warms=warms)
         service.arrivals.arrived(submission.snapshot)
     finally:
         service.arrivals.end(submission.snapshot)
     service.reconciler.wake()
-    return answer(await service.reconciler.live(run))
+    return run
 
 
-async def _taken_in(service: Service, submission: Submission, store: str, pool: Pool | None) -> Run:
+async def _taken_in(service: Service, submission: Submission, store: str, pool: Pool | None, *, warms: bool) -> Run:
     now = service.clock.now()
     start = await _start(service, submission)
     if start and submission.resumes and not submission.name:
         submission = replace(submission, name=await _next_name(service, start.name))
-    run = replace(_new_run(submission, store, now), start=start, pool=pool)
+    run = replace(_new_run(submission, store, now), start=start, pool=pool, warms=warms)
     pinned = await call(_pin, service, submission.job, run.id, store, submission.pins)
     run = replace(run, inputs=pinned.inputs)
     await call(service.accesses.check, run)
@@ -190,9 +195,7 @@ async def cancel(request: Request, name: str) -> Response:
     def wish(run: Run) -> Decision:
         if run.state.ended:
             raise Conflict(f"`{name}` has ended: {run.state}", hint=f"stoker show {name}")
-        if run.wish is Wish.CANCEL:
-            return Decision(run)
-        return Decision(replace(run, wish=Wish.CANCEL)).noting(now, "cancel-asked", "cancellation requested")
+        return decision.cancelled(run, now)
 
     run = await service.ledger.change(name, wish)
     service.reconciler.wake()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -242,6 +243,48 @@ def test_the_minimum_is_kept_however_long_it_waits(make_run: Make, now: datetime
     late = now + timedelta(days=1)
     released = list(clusters.releasing(runs, facts(replace(DEV, min_nodes=1)), late))
     assert [(run.id, why) for run, _, why in released] == [(runs[0].id, "idle for 86400 s")]
+
+
+def test_a_busy_node_is_part_of_the_minimum(make_run: Make, now: datetime) -> None:
+    runs = [idle(make_run, now, 1), started(submitted(make_run, 2), now)]
+    late = now + timedelta(days=1)
+    assert [run.id for run, _, _ in clusters.releasing(runs, facts(replace(DEV, min_nodes=1)), late)] == [runs[0].id]
+
+
+def test_nodes_that_the_minimum_lacks_are_started_ahead_of_any_run(make_run: Make, now: datetime) -> None:
+    two = facts(replace(DEV, min_nodes=2))
+    there = idle(make_run, now, 1)
+    assert clusters.lacking([], two) == {"dev": 2}
+    assert clusters.lacking([there], two) == {"dev": 1}
+    assert clusters.lacking([there, started(submitted(make_run, 2), now)], two) == {}
+    assert clusters.lacking([submitted(make_run, 2)], two) == {"dev": 1}, "the one that waits brings a node"
+    assert clusters.lacking([submitted(make_run, 2, warms=True)], two) == {}, "one at a time"
+    assert clusters.lacking([], facts(replace(DEV, min_nodes=2, paused=True))) == {}
+    assert clusters.lacking([], facts(replace(DEV, min_nodes=2), spent={"dev"})) == {}
+    assert clusters.lacking([], facts(replace(DEV, min_nodes=2), warm=())) == {}
+
+
+def test_a_node_that_is_started_ahead_is_a_new_one_and_then_waits(make_run: Make, now: datetime) -> None:
+    """It would take the idle node otherwise, and there would never be two."""
+    two, there, ahead = facts(replace(DEV, min_nodes=2)), idle(make_run, now, 1), submitted(make_run, 2, warms=True)
+    begun = decided([there, ahead], {}, now, two)[ahead.id].run
+    assert begun.attempts[-1].offer == OFFER
+    waits = over(begun, now, two).run
+    assert waits.waiting_nodes == (begun.attempts[-1].key,) and clusters.lacking([there, waits], two) == {}
+
+
+def test_a_round_that_starts_a_thousand_of_ten_thousand_runs_asks_each_run_once(make_run: Make, now: datetime) -> None:
+    """Not every run for every start: that took 25 s of processor time."""
+    wide = replace(DEV, max_nodes=300)
+
+    def took_s(waiting: int) -> float:
+        runs = [submitted(make_run, number) for number in range(waiting)]
+        began = time.process_time()
+        assert len(decided(runs, {}, now, facts(wide))) == 300
+        return time.process_time() - began
+
+    few, many = min(took_s(300) for _ in range(2)), min(took_s(3000) for _ in range(2))
+    assert many < 5 * few, f"{few:.2f} s with 300 runs, {many:.2f} s with 3,000"
 
 
 def test_idle_nodes_go_when_their_cluster_is_paused_removed_smaller_or_its_owner_has_no_money(

@@ -33,8 +33,8 @@ _COLUMNS = [Column(title) for title in ("cluster", "provider", "size", "nodes", 
 def command() -> None:
     """Manage clusters: named pools of nodes for runs.
 
-    A cluster has no node until a run needs one. When the run ends, its node waits for the next run for the idle time;
-    then it is released.
+    A cluster has no node until a run needs one, unless you ask for a minimum. When the run ends, its node waits for
+    the next run for the idle time; then it is released.
     """
 
 
@@ -63,7 +63,9 @@ def _seconds(text: str) -> timedelta:
 @click.argument("name")
 @click.option("--provider", required=True, help="Where its nodes come from, such as `azure`.")
 @click.option("--max", "max_nodes", type=int, required=True, help="The most nodes at once.")
-@click.option("--min", "min_nodes", type=int, default=0, help="Idle nodes to keep however long they wait [default: 0].")
+@click.option(
+    "--min", "min_nodes", type=int, default=0, help="The fewest nodes, started ahead of any run [default: 0]."
+)
 @click.option("--idle", default="10m", metavar="TIME", help="Release a node that had no run for TIME [default: 10m].")
 @click.option("--size", default="", help="The provider's name for a size [default: what each job needs].")
 @click.option("--region", default="", help="The provider's name for a region.")
@@ -74,7 +76,7 @@ def _seconds(text: str) -> timedelta:
 @click.option("--setting", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the provider.")
 @json_option()
 def create(idle: str, hosts: Path | None, settings: tuple[str, ...], as_json: bool, **asked: Any) -> None:
-    """Create a cluster. Costs nothing: nodes come with the first run."""
+    """Create a cluster. Costs nothing without `--min`: nodes come with the first run."""
     given = dict(_setting(one) for one in settings)
     if hosts:
         given["hosts"] = hosts.read_text(encoding="utf-8", errors="replace")
@@ -139,12 +141,12 @@ def _lines(state: ClusterState) -> list[tuple[str, str]]:
     cls=Command,
     examples=[
         ("stoker cluster resize dev --max 8", "allow eight nodes"),
-        ("stoker cluster resize dev --min 1 --idle 1h", "keep one node, release others after an hour"),
+        ("stoker cluster resize dev --min 1 --idle 1h", "keep one node ready, release others after an hour"),
     ],
 )
 @click.argument("name")
 @click.option("--max", "max_nodes", type=int, help="The most nodes at once.")
-@click.option("--min", "min_nodes", type=int, help="Idle nodes to keep however long they wait.")
+@click.option("--min", "min_nodes", type=int, help="The fewest nodes, started ahead of any run.")
 @click.option("--idle", metavar="TIME", help="Release a node that had no run for TIME.")
 @json_option()
 def resize(name: str, max_nodes: int | None, min_nodes: int | None, idle: str | None, as_json: bool) -> None:
