@@ -71,7 +71,7 @@ class _Round:
     def __init__(self, scene: Scene, seen: Mapping[str, Sighting], before: Mapping[str, Run]) -> None:
         self._scene, self._seen, self._before = scene, seen, before
         self.after = {**before, **{run_id: meter.metered(before[run_id], seen[run_id], scene.now) for run_id in seen}}
-        self._held = clusters.Holdings(self.after.values())
+        self._held = clusters.NodeCounts(self.after.values())
         self._decisions: dict[str, Decision] = {}
         self._allowed = self._allowances()
 

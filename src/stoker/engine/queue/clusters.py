@@ -83,7 +83,7 @@ def is_replaced(attempt: Attempt, member: Member) -> bool:
     return bool(member.notice or state_of(attempt, member).over)
 
 
-class Holdings:
+class NodeCounts:
     """The runs that have nodes, and how many each cluster has in all. A round puts each run here that it changes, since
     asking ten thousand runs anew for each that starts would take longer than all other decisions."""
 
@@ -118,7 +118,7 @@ class Holdings:
         return idle_nodes(self._idle.get(cluster, {}).values(), cluster)
 
 
-def room_for_more(run: Run, held: Holdings, facts: ClusterFacts) -> int | None:
+def room_for_more(run: Run, held: NodeCounts, facts: ClusterFacts) -> int | None:
     """How many more nodes its cluster may have now; None: it is in none."""
     cluster = facts.known.get(run.cluster)
     if cluster is None:
@@ -221,7 +221,7 @@ class Taking:
     idle: tuple[tuple[Run, str], ...]  # the run that had each, and its key
 
 
-def taken(run: Run, nodes: int, held: Holdings, market: Market, now: datetime) -> Taking | None:
+def taken(run: Run, nodes: int, held: NodeCounts, market: Market, now: datetime) -> Taking | None:
     """Those that wait shortest, so that the others can be released; new ones of the same kind for the rest of a gang.
     The machines of a gang have to reach each other: all are of one earlier gang, whose network they stay in."""
     found: dict[tuple[str, str, str, bool], list[tuple[Run, str, Offer]]] = {}
@@ -261,7 +261,7 @@ class Making:
 
 
 def making_room(
-    run: Run, offers: Sequence[Offer], held: Holdings, facts: ClusterFacts, warm: Taking | None = None
+    run: Run, offers: Sequence[Offer], held: NodeCounts, facts: ClusterFacts, warm: Taking | None = None
 ) -> Making:
     """For a run that would start with these nodes, of which `warm` are idle ones of others."""
     cluster = facts.known.get(run.cluster)
