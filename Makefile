@@ -32,9 +32,9 @@ frameworks: .venv/frameworks .services/installed .services/system
 	npm install --prefix .services --no-audit --no-fund --loglevel=error azurite@3.35.0
 	@touch $@
 
-# Programs of the system that tests run: the sshd of the twin's machines. Nothing is started: RUNLEVEL=1 says so to
-# Debian's packages.
-SYSTEM := openssh-server openssh-client iproute2 sudo openmpi-bin
+# Programs of the system that tests run: the sshd of the twin's machines, and container engines. Nothing is started:
+# RUNLEVEL=1 says so to Debian's packages.
+SYSTEM := openssh-server openssh-client iproute2 sudo openmpi-bin docker.io podman catatonit
 .services/system: Makefile
 	@mkdir -p .services
 	@if dpkg --status $(SYSTEM) >/dev/null 2>&1 || [ "$$(uname)" != Linux ]; then :; \

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import stoker
+from stoker import containers
 from stoker.errors import StokerError
 from stoker.files import replacing
 from stoker.stores.kinds import CARRIED, kinds
 
-PACKAGES = ("agent", "checkpoint", "client", "files", "model", "notebooks", "stores")
+PACKAGES = ("agent", "checkpoint", "client", "containers", "files", "model", "notebooks", "stores")
 # Runs before the script does.
 COMPILED = ("agent", "checkpoint", "errors.py", "files", "model", "providers", "stores", "__init__.py")
 _MAIN = b"""import gc
@@ -55,7 +56,8 @@ def _sources(root: Path) -> dict[str, bytes]:
     for package in PACKAGES:
         names += sorted((root / package).rglob("*.py"))
     found = {f"stoker/{name.relative_to(root).as_posix()}": name.read_bytes() for name in names}
-    return _with_kinds({name: source for name, source in found.items() if not name.startswith(_of_server())})
+    kept = {name: source for name, source in found.items() if not name.startswith(_of_server())}
+    return _with_kinds(_with_engines(kept))
 
 
 def _of_server() -> tuple[str, ...]:
@@ -63,6 +65,15 @@ def _of_server() -> tuple[str, ...]:
     packages = {type(kind).__module__.rpartition(".")[0] for kind in kinds().values()}
     libraries = ("stoker/stores/objects/library.py", "stoker/stores/sealing.py")
     return (*libraries, *(f"{one.replace('.', '/')}/" for one in packages if one))
+
+
+def _with_engines(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Every installed container engine, wherever its plug-in is, and the list of them."""
+    listed = {one.name: f"{type(one).__module__}:{type(one).__qualname__}" for one in containers.engines().values()}
+    for engine in containers.engines().values():
+        files = _shipped(type(engine).__module__) | files
+    files[f"stoker/containers/{containers.CARRIED}"] = json.dumps(listed, sort_keys=True).encode()
+    return files
 
 
 def _with_kinds(files: dict[str, bytes]) -> dict[str, bytes]:

@@ -276,6 +276,9 @@ class Inside:
 
     folder: str  # the script's
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    through: tuple[str, ...] = ()  # what runs a command in the container of the script; empty: it is in none
+    on_terminal: tuple[str, ...] = ()  # the same for somebody at a terminal
+    outside: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables of those two
 
 
 @dataclass(frozen=True, slots=True)

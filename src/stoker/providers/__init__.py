@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Protocol, cast
 
+from stoker.containers import EngineSight
 from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, Offer, Said
 from stoker.model.workspace.home import Home
 from stoker.stores.access import Access
@@ -74,6 +75,19 @@ class Carrying(Provider, Protocol):
 
 def carrying(provider: Provider) -> Carrying | None:
     return cast(Carrying, provider) if provider.features.carries_folders else None
+
+
+class Surveyed(Provider, Protocol):
+    """A provider whose nodes are this computer: which container engines they have is known before a run."""
+
+    def engines(self, image: str) -> list[EngineSight]:
+        """The best one first; see `containers.survey`."""
+        ...
+
+
+def surveyed(provider: Provider) -> Surveyed | None:
+    known = provider.features.containers and provider.features.shares_files
+    return cast(Surveyed, provider) if known else None
 
 
 def surroundings(more: Mapping[str, str]) -> dict[str, str]:

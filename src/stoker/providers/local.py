@@ -14,10 +14,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import ClassVar
 
+from stoker import containers
 from stoker.agent.machine.machine import remove_tree
 from stoker.agent.pack import pack
 from stoker.agent.processes.family import UNSHIPPED
 from stoker.agent.processes.standby import ask
+from stoker.containers import EngineSight
 from stoker.errors import ProviderFailed
 from stoker.files import claim, is_held
 from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, NodeState, Offer, Said
@@ -30,7 +32,13 @@ _END_S = 30.0  # to kill the processes that a lost agent left behind
 class LocalProvider:
     # An agent whose lock is held is alive. A silent one may wait for something, such as space on a full disk.
     features: ClassVar[Features] = Features(
-        most_nodes=MOST_NODES, shares_files=True, look_every_s=0.03, patience_s=3600.0, reachable=True, terminal=True
+        most_nodes=MOST_NODES,
+        shares_files=True,
+        look_every_s=0.03,
+        patience_s=3600.0,
+        reachable=True,
+        terminal=True,
+        containers=sys.platform == "linux",  # elsewhere engines run in a VM, with processes that nobody here sees
     )
 
     def __init__(self, setup: Setup) -> None:
@@ -87,6 +95,9 @@ class LocalProvider:
     def command(self, key: str, words: Sequence[str]) -> Said:
         done = subprocess.run([*self.entrance(key).words, *words], stdin=subprocess.DEVNULL, capture_output=True)
         return Said(done.returncode if done.returncode >= 0 else 128 - done.returncode, done.stdout, done.stderr)
+
+    def engines(self, image: str) -> list[EngineSight]:
+        return containers.survey(image, os.environ)
 
     def _spawn(self, folder: Path, request: NodeRequest) -> None:
         """The lock is taken here and passed to the agent, so that it always has an owner."""

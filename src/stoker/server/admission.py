@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from posixpath import commonpath
 from urllib.parse import urlsplit
 
+from stoker.containers import troubles
+from stoker.containers.commandline import foreign
 from stoker.engine.money.fuse import dollars, least_start
 from stoker.engine.nodes.elastic import PATIENCE_S
 from stoker.engine.offers.market import fits_whole, needs
@@ -18,7 +21,7 @@ from stoker.model.node import Need, Offer, Pool
 from stoker.model.orders import DataOrder, Terminal
 from stoker.model.workspace import layout
 from stoker.model.workspace.store import is_twin, original
-from stoker.providers import Provider
+from stoker.providers import Provider, surveyed
 from stoker.server.datasets import DatasetRecords
 from stoker.server.stores.stores import StoreDirectory
 from stoker.stores.kinds import locate, without_secrets
@@ -65,6 +68,9 @@ def check_terminal(job: Job, terminal: Terminal, providers: Mapping[str, Provide
         )
         hint += f"; to debug it here: `stoker run --interactive --on {near}`" if near else ""
         raise Conflict(f"`--interactive` is not supported on `{job.on}`", hint=hint)
+    if job.environment.contained:
+        hint = "submit it without `--interactive`, and inspect it: `stoker exec RUN -- COMMAND`"
+        raise Conflict("`--interactive` is not supported in a container", hint=hint)
     if job.most_nodes * (job.processes if isinstance(job.processes, int) else 2) > 1 or job.launcher in _STARTERS:
         found = f"`processes: {job.processes}`" if job.processes != 1 else f"`launcher: {job.launcher}`"
         hint = "`--set processes=1 --set launcher=plain`"
@@ -150,12 +156,37 @@ def _node_problems(job: Job, provider: Provider) -> list[Problem]:
     most = provider.features.most_nodes
     if most is not None and job.most_nodes > most:
         problems.append(Problem("nodes", f"`{job.nodes}`", f"at most {most} on `{job.on}`"))
+    if job.environment.contained and job.launcher is Launcher.MPI and job.most_nodes > 1:
+        problems.append(Problem("nodes", f"`{job.nodes}`", "1: `launcher: mpi` in a container supports a single node"))
     if not provider.features.containers:
         for field in ("image", "dockerfile"):
             if value := getattr(job.environment, field):
                 expected = f"`requirements` or `python`: `{job.on}` does not support containers"
                 problems.append(Problem(f"environment.{field}", f"`{value}`", expected))
     return problems
+
+
+def engine_notes(job: Job, provider: Provider) -> list[str]:
+    """What runs the container of a job, where that is known before a machine is requested. Raises JobInvalid where
+    nothing can."""
+    wanted, known = job.environment, surveyed(provider)
+    if not wanted.contained or known is None:
+        return []
+    image, field = wanted.image or "", "image" if wanted.image else "dockerfile"
+    seen = known.engines(image)
+    if not seen or seen[0].trouble:
+        why, hint = troubles(seen)
+        raise JobInvalid([Problem(f"environment.{field}", f"`{image or wanted.dockerfile}`", why)], hint=hint)
+    engine = seen[0]
+    if engine.image is None:
+        what = f"pull `{image}` first" if image else f"build the image from `{wanted.dockerfile}`, unless it has it"
+        return [f"{engine.name} {engine.version} will {what}"]
+    if foreign(engine.image, engine):
+        expected = f"an image for {engine.architecture}: this one is for {engine.image.architecture}"
+        raise JobInvalid([Problem("environment.image", f"`{image}`", expected)])
+    entry = shlex.join(engine.image.entrypoint)
+    unused = f"; its entry point `{entry}` is not used: `run` can begin with it" if entry else ""
+    return [f"{engine.name} {engine.version} runs `{image}`{unused}"]
 
 
 def to_store(job: Job, provider: Provider) -> list[str]:

@@ -19,20 +19,21 @@ SOURCE = Path(__file__).parents[3] / "src" / "stoker"
 ARROWS = {
     "model": set(),
     "files": set(),
+    "containers": set(),
     "engine": {"model"},
     "stores": {"model", "files"},
     # `agent` only to pack it, `stores` to put it where nodes fetch it
-    "providers": {"model", "files", "agent", "stores"},
-    "agent": {"model", "files", "stores"},
+    "providers": {"model", "files", "agent", "stores", "containers"},
+    "agent": {"model", "files", "stores", "containers"},
     "checkpoint": set(),
     "notebooks": set(),  # in the user's process, too
     "client": {"model", "files", "stores", "notebooks"},
     "cli": {"model", "client"},
-    "server": {"model", "files", "engine", "providers", "stores"},
+    "server": {"model", "files", "engine", "providers", "stores", "containers"},
     "twin": {"model", "files"},
-    "testing": {"model", "engine", "providers", "stores", "server", "twin"},
+    "testing": {"model", "files", "engine", "providers", "stores", "containers", "server", "twin"},
 }
-STANDARD_LIBRARY_ONLY = {"model", "files", "engine", "agent", "checkpoint", "notebooks"}
+STANDARD_LIBRARY_ONLY = {"model", "files", "containers", "engine", "agent", "checkpoint", "notebooks"}
 
 
 def modules() -> list[Path]:

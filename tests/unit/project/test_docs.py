@@ -25,6 +25,7 @@ from stoker.model.job.job import DataInput, Environment, Job, Spot
 from stoker.model.workspace.home import Home
 from stoker.providers import Setup, load
 from stoker.server.admission import admit
+from stoker.testing.fakes import FakeProvider
 
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "src" / "stoker"
@@ -138,20 +139,22 @@ def test_error_codes_are_distinguished() -> None:
 
 
 def test_what_the_job_page_says_of_local_is_so(tmp_path: Path) -> None:
-    """Every remark is about a field, and those that say `refused` are."""
+    """Every remark is about a field, and what providers without containers refuse is said to be."""
     remarks = script("generate")._ON_LOCAL
     names = {one.name for record in job_records() for one in fields(record)}
     assert set(remarks) <= names
-    refused = {name for name, remark in remarks.items() if "refused" in remark}
+    assert "refused" in remarks["image"]
     jobs = {
         "image": {"environment": {"image": "x"}},
         "dockerfile": {"environment": {"dockerfile": "x"}},
     }
-    assert refused == set(jobs)
-    providers = load(Setup(Home(tmp_path)))
+    local = load(Setup(Home(tmp_path)))["local"]
+    without = FakeProvider()
     for job in jobs.values():
+        wanted = Job.read({"name": "x", "run": "true", **job})
+        assert admit(wanted, {"local": local})
         with pytest.raises(JobInvalid):
-            admit(Job.read({"name": "x", "run": "true", **job}), providers)
+            admit(wanted, {"local": without})
 
 
 # Environment variables

@@ -93,8 +93,8 @@ class AttemptRunner:
         crew.door.open(environment(orders, self._bare_place()))
         orders = self.stage(orders)
         launch.place_inputs(crew.folder.work, orders)
-        place = self.prepare(orders, unpacked.newest)
-        crew.door.open(environment(orders, place))
+        place = self.prepare(orders, unpacked.newest, unpacked.code)
+        crew.door.open(environment(orders, place), place.entry)
         self.prepare.await_ready(orders)
         if self.meet:
             orders, place = self.meet(orders, place)
@@ -154,6 +154,7 @@ def _prepare(crew: Crew) -> Prepare:
         reporter=crew.reporter,
         stopping=crew.stopping,
         tell=crew.tell,
+        container=crew.container,
     )
 
 
@@ -220,6 +221,7 @@ def _finish(crew: Crew) -> Finish:
         notices=crew.notices,
         stopping=crew.stopping,
         listener=crew.listener,
+        container=crew.container,
         nodes=crew.orders.job.most_nodes,
     )
 

@@ -30,6 +30,7 @@ from stoker.stores import Store
 
 if TYPE_CHECKING:
     from stoker.agent.attempt.gang import PeerWatch
+    from stoker.agent.environment.container import NodeContainer
     from stoker.agent.machine.cloud import CloudListener
     from stoker.agent.processes.doctor import HangDoctor
 
@@ -57,7 +58,8 @@ class Crew:
         self.keeper = Keeper(self.checkpoints, self.trouble, tell, self._fenced_off)
         self.noticing = Noticing(folder, self.keeper, tell, hasten=self.shipping.hasten)
         self.notices = NoticeBoard(self.noticing.see)
-        self.ranks = ranks or RankProcesses(folder, orders.key, machine.library, lambda: self.inputs.helpers)
+        self.container = self._container()
+        self.ranks = ranks or RankProcesses(folder, orders.key, machine.library, self._helpers)
         self.fuse = NodeFuse(folder.fuse, self.keeper, partial(self.notices.post, "fuse"), self._blow, tell)
         self.effort = EffortMeter(folder.toll, self._witnesses())
         self.figures = ReportFigures(self.shipping, self.checkpoints, self.inputs, self.fuse)
@@ -69,6 +71,17 @@ class Crew:
         self.goal = Goal(orders.job.stop_when, folder.stop, tell)
         self.awaited = Awaited(orders.job, tell, time.monotonic)
         self.listener = self._listener()
+
+    def _container(self) -> NodeContainer | None:
+        if not self.orders.job.environment.contained:
+            return None
+        from stoker.agent.environment.container import NodeContainer  # here, because most runs have none
+
+        return NodeContainer(self.machine, self.orders.key)
+
+    def _helpers(self) -> set[int]:
+        """Processes of the node that do not belong to the script."""
+        return self.inputs.helpers | self.container.helpers if self.container else self.inputs.helpers
 
     def doctor(self, path: str, world: int) -> HangDoctor | None:
         """Watches the ranks once they run; None where nobody is to. `path` is the script's, `world` the number of ranks

@@ -33,6 +33,7 @@ from stoker.stores.trees.unpack import unpack, verified
 
 if TYPE_CHECKING:
     from stoker.agent.data.staging import Staging
+    from stoker.agent.environment.container import NodeContainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +182,17 @@ class Prepare:
     reporter: Reporter
     stopping: Stopping
     tell: Callable[[str, str], None]
+    container: NodeContainer | None = None  # for the ranks of a job that wants one
 
-    def __call__(self, orders: Orders, newest: str = "") -> Workplace:
-        """Where the ranks run. `newest` is the checkpoint that the script should resume from. Raises Stopped and
-        Broken."""
+    def __call__(self, orders: Orders, newest: str = "", code: frozenset[str] = frozenset()) -> Workplace:
+        """Where the ranks run. `newest` is the checkpoint that the script should resume from, `code` the paths of the
+        code snapshot. Raises Stopped and Broken."""
         self.reporter.say(phase=Phase.PREPARING)
         folder, environ, library = self.machine.folder, self.machine.variables, self.machine.library
         processes = self._processes(orders)
         self.shipping.start_log(orders.node * processes)
+        if self.container:
+            return self._contained(orders, self.container, newest, code)
         python, imports = self._environment(orders, folder.log(orders.node * processes))
         found = interpreter(python, folder, environ.get("PATH", ""))
         self.stopping.check()
@@ -196,6 +200,34 @@ class Prepare:
         workers = tuple(f"{orders.master_address}:{one}" for one in ports)
         place = Workplace(folder, python, found.bin, found.venv, imports, library, environ, processes, port, newest)
         return replace(place, workers=workers)
+
+    def _contained(self, orders: Orders, container: NodeContainer, newest: str, code: frozenset[str]) -> Workplace:
+        from stoker.agent.environment.building import Workshop  # here, because most runs have no container
+
+        machine, processes = self.machine, self._processes(orders)
+        log = machine.folder.log(orders.node * processes)
+
+        def workshop(variables: Mapping[str, str]) -> Workshop:
+            return Workshop(
+                machine.folder, machine.environments, None, variables, orders.key, log, self.stopping, self.tell
+            )
+
+        container.start(orders, code, workshop)
+        port, *ports = launch.free_ports(orders, processes)
+        return Workplace(
+            folder=machine.folder,
+            python=container.python,
+            bin="",
+            venv="",
+            imports="",
+            library=machine.library,
+            variables=container.variables(orders.job),
+            processes=processes,
+            port=port,
+            newest=newest,
+            workers=tuple(f"{orders.master_address}:{one}" for one in ports),
+            entry=container.entry(orders),
+        )
 
     def await_ready(self, orders: Orders) -> None:
         """A cloud VM may still be setting itself up long after its agent has started. Raises Stopped."""

@@ -23,6 +23,7 @@ from stoker.agent.machine.machine import NodeFolder, NodeMachine
 from stoker.agent.notice.noticing import Awaited, Goal, NoticeBoard, Noticing
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes import launch
+from stoker.agent.processes.contained import contained
 from stoker.agent.processes.launch import Workplace
 from stoker.agent.processes.launchers import commands
 from stoker.agent.processes.ranks import RankProcesses
@@ -39,6 +40,7 @@ from stoker.stores import Store
 
 if TYPE_CHECKING:
     from stoker.agent.attempt.gang import PeerWatch
+    from stoker.agent.environment.container import NodeContainer
     from stoker.agent.machine.cloud import CloudListener
     from stoker.agent.processes.doctor import HangDoctor
 
@@ -100,6 +102,8 @@ class RunRanks:
 
     def _start(self, orders: Orders, place: Workplace) -> None:
         to_start = commands(orders, place)
+        if place.entry:
+            to_start = [contained(one, place.entry, place) for one in to_start]
         self.script.started_ns = time.time_ns()
         self.ranks.start(to_start)
         self.awaited.begin()
@@ -256,6 +260,7 @@ class Finish:
     notices: NoticeBoard
     stopping: Stopping
     listener: CloudListener | None
+    container: NodeContainer | None = None
     nodes: int = 1  # of the gang
 
     def __call__(self, orders: Orders, ending: Ending) -> bool:
@@ -269,6 +274,8 @@ class Finish:
             self.reporter.finish(lambda: self.last_words(ending))
             keep(self.store, orders, self.door, kept_s)
         try:
+            if self.container:
+                self.container.stop()
             self.inputs.release()
         except Exception as error:
             ending = broken(error)

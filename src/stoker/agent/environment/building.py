@@ -46,8 +46,6 @@ print(json.dumps({"python": "%d.%d.%d" % sys.version_info[:3], **dict(sorted(fou
 def prepare(orders: Orders, machine: NodeMachine, log: Path, stopping: Stopping, tell: Tell) -> tuple[str, str]:
     """The Python to use, and an additional folder to import from. Raises Broken, or Stopped."""
     wanted, software = orders.job.environment, orders.software
-    if wanted.image or wanted.dockerfile:
-        raise AttemptBroken("this node does not support containers", "use a requirements file as `environment` instead")
     taken = software is not None and software.packages > 0 and wanted.is_taken_along
     environ = _environ(orders, machine)
     uv = machine.uv or which("uv", environ.get("PATH", ""))
@@ -145,7 +143,7 @@ def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> tup
     print_ = recipe.fingerprint(*_circumstances(python, settings, workshop), *([snapshot] if recipe.tied else []))
     venv = workshop.folder.environment if recipe.private else workshop.environments / print_
     start = time.monotonic()
-    with _locked(venv, workshop):
+    with locked(venv, workshop):
         if not recipe.private:
             _note_user(venv, workshop.key)
         if (venv / COMPLETE).exists() and os.access(venv / "bin" / "python", os.X_OK):
@@ -154,7 +152,7 @@ def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> tup
             remove_tree(venv)
             listed = _listed(recipe, workshop)
             for step in steps(recipe, python, venv, workshop.uv, listed):
-                _carry_out(step, recipe, {**settings, "UV_PROJECT_ENVIRONMENT": str(venv)}, workshop)
+                carry_out(step, f"install {recipe.label}", {**settings, "UV_PROJECT_ENVIRONMENT": str(venv)}, workshop)
             (venv / COMPLETE).write_text(json.dumps({"recipe": name, "python": python}))
             workshop.tell("environment", f"{name} was installed in {time.monotonic() - start:.1f} s")
     return str(venv / "bin" / "python"), _own_code(recipe)
@@ -233,7 +231,7 @@ def _note_user(venv: Path, key: str) -> None:
 
 
 @contextmanager
-def _locked(venv: Path, workshop: Workshop) -> Iterator[None]:
+def locked(venv: Path, workshop: Workshop) -> Iterator[None]:
     """One builder at a time; the others wait, and then find it built. Raises Stopped."""
     venv.parent.mkdir(parents=True, exist_ok=True)
     lock = _opened(lock_of(venv))
@@ -268,7 +266,8 @@ def _is_there(lock: int, file: Path) -> bool:
         return False
 
 
-def _carry_out(step: list[str], recipe: Recipe, settings: Mapping[str, str], workshop: Workshop) -> None:
+def carry_out(step: list[str], what: str, settings: Mapping[str, str], workshop: Workshop) -> None:
+    """Raises Broken with the last output of a step that failed, or Stopped."""
     workshop.stopping.check()
     env = {**settings, MARK: workshop.key}
     with workshop.log.open("ab") as log:
@@ -293,7 +292,7 @@ def _carry_out(step: list[str], recipe: Recipe, settings: Mapping[str, str], wor
     workshop.stopping.check()
     if process.returncode:
         reason = _reason(workshop.log, start)
-        raise AttemptBroken(f"could not install {recipe.label}: {reason}", "see its output with `stoker logs`")
+        raise AttemptBroken(f"could not {what}: {reason}", "see its output with `stoker logs`")
 
 
 def _reason(log: Path, start: int) -> str:

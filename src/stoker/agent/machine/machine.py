@@ -42,6 +42,11 @@ class NodeFolder:
         self.inside = root / "inside.json"  # mode 0600: where a shell on this machine finds the script
         self.launch = root / "launch"  # mode 0700: what a launcher needs to start ranks, and their output
         self.terminal = root / "terminal"  # a socket: the terminal of a script that has one
+        self.container = root / "container.json"  # mode 0600: how to remove it, for cleaning up after a dead agent
+        self.enter = root / "enter"  # mode 0600: what a shell in a container reads for people
+        self.container_log = root / "container.log"  # what its engine said
+        self.home = root / "home"  # of ranks in a container
+        self.context = root / "context"  # that an image is built from
         self.errand = root / "errand.json"  # whose orders these are, for cleaning up after a dead agent
         self.begun = root / "begun"  # the orders that were started on this disk, one per line
 
@@ -83,10 +88,12 @@ class NodeFolder:
             self.restoring,
             self.copies,
             self.launch,
+            self.home,
+            self.context,
         ):
             remove_tree(folder)
         said = (self.metrics, self.notice, self.notice_saved, self.finished, self.stop)
-        for file in (*said, self.packages, self.inside, self.terminal, self.errand):
+        for file in (*said, self.packages, self.inside, self.enter, self.container_log, self.terminal, self.errand):
             file.unlink(missing_ok=True)
         for file in self.root.glob(f"{self.toll.name}.*"):
             file.unlink(missing_ok=True)

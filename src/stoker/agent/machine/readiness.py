@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from stoker import containers
 from stoker.agent.attempt.endings import spell
 from stoker.agent.environment.python import which
 from stoker.agent.machine.machine import NodeMachine
@@ -107,8 +108,8 @@ def checks(job: Job, machine: NodeMachine) -> list[Check]:
         found.append(Check("no packages are being installed", partial(_packages, Path(machine.package_lock))))
     if wanted:
         found.append(Check(f"the driver answers for {_count(wanted)}", partial(_driver, wanted, machine.variables)))
-    if job.environment.image or job.environment.dockerfile:
-        found.append(Check("the container runtime answers", partial(_containers, wanted, machine.variables)))
+    if job.environment.contained:
+        found.append(Check("the container engine answers", partial(_containers, wanted, machine.variables)))
     if machine.reboot_mark:
         found.append(Check("no restart is pending", partial(_restart, Path(machine.reboot_mark))))
     return found
@@ -131,17 +132,10 @@ def _driver(wanted: int, variables: Mapping[str, str]) -> str:
 
 
 def _containers(wanted: int, variables: Mapping[str, str]) -> str:
-    tool = which("docker", variables.get("PATH", ""))
-    if not tool:
-        return "no container runtime found"
-    try:
-        words = [tool, "info", "--format", "{{json .Runtimes}}"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=ASK_S, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return "the container runtime does not answer"
-    if done.returncode:
-        return "the container runtime does not answer"
-    return "the container runtime does not support GPUs" if wanted and "nvidia" not in done.stdout else ""
+    seen = containers.survey("", variables)
+    if not seen or seen[0].trouble:
+        return containers.troubles(seen)[0]
+    return "the container engine does not support GPUs" if wanted and not seen[0].gpus else ""
 
 
 def _restart(mark: Path) -> str:

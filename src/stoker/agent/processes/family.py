@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stoker.agent.machine.machine import NodeFolder
@@ -25,6 +25,8 @@ from stoker.stores.folder.store import FolderStore
 from stoker.stores.signing import unverified
 
 MARK = "STOKER_NODE_KEY"  # in the environment of every process of a node, and so of its children
+# In the environment of every process of a rank in a container: the pid of the process that stands in for it outside.
+STANDIN = "STOKER_STANDIN"
 _PROC = Path("/proc")
 _WITHIN_S = 10.0  # for the kernel to end a process after SIGKILL
 
@@ -36,6 +38,7 @@ class FamilyProcess:
     group: int
     name: str
     marked: bool = False
+    standin: int = 0  # the process outside that it is started for; 0: it is in no container
 
 
 def adopt_orphans() -> bool:
@@ -161,7 +164,7 @@ def look(key: str) -> list[FamilyProcess]:
 
 def _look_in_proc(key: str) -> list[FamilyProcess]:
     mark = f"{MARK}={key}".encode()
-    found = []
+    found: dict[int, FamilyProcess] = {}
     for name in os.listdir(_PROC):  # noqa: PTH208  # thousands of them
         if name.isdigit():
             with suppress(OSError):
@@ -169,15 +172,41 @@ def _look_in_proc(key: str) -> list[FamilyProcess]:
                 comm, _, rest = stat.partition("(")[2].rpartition(") ")  # the name may hold anything
                 state, parent, group = rest.split(maxsplit=3)[:3]
                 if state not in "ZX":
-                    found.append(FamilyProcess(int(name), int(parent), int(group), comm, _has_mark(name, mark)))
-    return found
+                    marked, standin = _read_environment(name, mark)
+                    found[int(name)] = FamilyProcess(int(name), int(parent), int(group), comm, marked, standin)
+    return [_as_child(one, found) for one in found.values()]
 
 
-def _has_mark(pid: str, mark: bytes) -> bool:
+def _as_child(process: FamilyProcess, alive: Mapping[int, FamilyProcess]) -> FamilyProcess:
+    """The first process of a rank in a container, and orphans there, are children of what stands in for the rank: their
+    real parents belong to the engine."""
+    parent = alive.get(process.parent)
+    if not process.standin or process.standin in (process.pid, process.parent) or process.standin not in alive:
+        return process
+    return process if parent and parent.standin == process.standin else replace(process, parent=process.standin)
+
+
+def _read_environment(pid: str, mark: bytes) -> tuple[bool, int]:
+    """Whether the process has the mark, and its stand-in."""
     try:
-        return mark in (_PROC / pid / "environ").read_bytes().split(b"\0")
+        variables = (_PROC / pid / "environ").read_bytes()
     except OSError:  # another user's
-        return False
+        return False, 0
+    marked = mark in variables and mark in variables.split(b"\0")
+    if _STANDIN not in variables:
+        return marked, 0
+    value = next((one[len(_STANDIN) :] for one in variables.split(b"\0") if one.startswith(_STANDIN)), b"")
+    return marked, int(value) if value.isdigit() else 0
+
+
+_STANDIN = f"{STANDIN}=".encode()
+
+
+def groups_inside(group: int) -> set[int]:
+    """The process groups in containers that processes of this group stand in for."""
+    alive = look("")
+    outside = {process.pid for process in alive if process.group == group}
+    return {process.group for process in alive if process.standin in outside and process.group != group}
 
 
 def _look_with_ps(key: str) -> list[FamilyProcess]:
@@ -267,6 +296,10 @@ def end(folder: NodeFolder, key: str, variables: Mapping[str, str]) -> int:
     """
     _end_agent(folder)
     end_all(key)
+    if folder.container.exists():
+        from stoker.agent.environment.container import clear_container  # here, because few runs have one
+
+        clear_container(folder)
     with _locked(folder) as alone:
         if alone:
             release_data(folder)

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.machine.machine import NodeFolder
@@ -16,6 +17,9 @@ from stoker.model.job.commandline import with_notebooks, with_resume
 from stoker.model.job.job import NEWEST, NUMBER, Job, Launcher, substitute
 from stoker.model.job.sections import DEFAULT, is_folder
 from stoker.model.orders import Orders, Terminal
+
+if TYPE_CHECKING:
+    from stoker.agent.processes.contained import ContainerEntry
 
 # Which of the agent's own variables a rank inherits: these, and those with these prefixes and suffixes.
 _INHERITED = " PATH HOME USER LOGNAME SHELL LANG TZ TMPDIR TERM LD_LIBRARY_PATH REQUESTS_CA_BUNDLE CURL_CA_BUNDLE "
@@ -36,6 +40,7 @@ class RankCommand:
     files: Mapping[str, str] = field(default_factory=dict, repr=False)  # that it needs, by name in `NodeFolder.launch`
     line: int | None = None  # a file descriptor that it gets as number 3, and nobody else keeps
     terminal: Terminal | None = None
+    script: str = field(default="", repr=False)  # it stands in for a rank in a container, which reads this
 
     @property
     def launches(self) -> bool:
@@ -57,7 +62,7 @@ class Workplace:
     """Where the ranks run: what launching needs to know about the node."""
 
     folder: NodeFolder
-    python: str
+    python: str  # empty: the container has none that can import stoker
     bin: str  # first in PATH; empty: PATH is unchanged
     venv: str  # empty: none
     imports: str  # an additional folder that scripts import from; empty: none
@@ -68,6 +73,7 @@ class Workplace:
     newest: str = ""  # what to resume from, in the working directory; empty: nothing was restored
     workers: tuple[str, ...] = ()  # `address:port` for each rank of the run, free when all were ready
     remote: RemoteStart = RemoteStart()  # for `launcher: mpi` on several nodes
+    entry: ContainerEntry | None = None  # of the container that the ranks run in; None: they run on the node itself
 
 
 def command_line(orders: Orders, folder: NodeFolder, newest: str = "") -> str:
@@ -118,7 +124,9 @@ def environment(orders: Orders, place: Workplace) -> dict[str, str]:
     """The environment of every rank of this node, except for its own number."""
     env = {name: value for name, value in place.variables.items() if _is_inherited(name)}
     job = orders.job
-    env |= {"PYTHONUNBUFFERED": "1", "PATH": path(place)}
+    env["PYTHONUNBUFFERED"] = "1"
+    if not place.entry:  # an image has a PATH of its own
+        env["PATH"] = path(place)
     if orders.terminal:
         env["TERM"] = orders.terminal.kind
     if place.venv:
@@ -147,7 +155,10 @@ def environment(orders: Orders, place: Workplace) -> dict[str, str]:
     given = job.env.get("PYTHONPATH") or place.variables.get("PYTHONPATH", "")
     # First, so that their `sitecustomize` is found before any other: each runs the next one.
     hooks = [str(place.library / hook) for hook, wanted in ((_STACKS, job.hang), (_EXACT, job.exact)) if wanted]
-    env["PYTHONPATH"] = os.pathsep.join(part for part in (*hooks, given, place.imports, str(place.library)) if part)
+    library = str(place.library) if place.python else ""  # none that is too old to import it
+    env["PYTHONPATH"] = os.pathsep.join(
+        part for part in (*(hooks if library else ()), given, place.imports, library) if part
+    )
     return env
 
 

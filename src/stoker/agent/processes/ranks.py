@@ -17,6 +17,7 @@ from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes import family
+from stoker.agent.processes.contained import outlet
 from stoker.agent.processes.doctor import by_rank
 from stoker.agent.processes.launch import RankCommand
 from stoker.agent.processes.launchers import LOST
@@ -28,6 +29,7 @@ SPOOLERS_S = 0.02  # how long the last output usually takes to reach the log
 STRAY_S = 1.0  # how long leftover processes of a rank may take to exit by themselves, and then after SIGTERM
 LOOK_EVERY_S = 0.1
 DRAIN_S = 10.0  # for the last output to reach the log
+KILLED = 128  # exit codes above it are signals
 
 
 class RankProcesses:
@@ -41,6 +43,7 @@ class RankProcesses:
         self._alive: dict[int, int] = {}  # rank by pid
         self._groups: list[int] = []
         self._launchers: dict[int, RankCommand] = {}  # by pid
+        self._standins: set[int] = set()  # pids of those that stand in for ranks in a container
         self._pipes = RankPipes(folder.launch)
         self._spoolers: set[int] = set()
         self._asked_at = 0.0  # when the ranks were asked to stop; 0: not yet
@@ -70,6 +73,8 @@ class RankProcesses:
             self._alive[pid] = command.rank
             self._groups.append(pid)
             self._spoolers.add(spooler)
+            if command.script:
+                self._standins.add(pid)
             if command.launches:
                 self._launchers[pid] = command
 
@@ -81,14 +86,14 @@ class RankProcesses:
             from stoker.agent.visits.terminal import start_on_terminal  # here, because few scripts have a terminal
 
             return start_on_terminal(command, log, self._folder.terminal, self._library)
-        return start_with_spooler(command.argv, command.env, log)
+        return start_with_spooler(command.argv, command.env, log, script=command.script)
 
     def _start_launcher(self, command: RankCommand, log: Path) -> tuple[int, int]:
         write_files(self._folder.launch, command.files)
         try:
             for rank, out in zip(command.ranks, self._pipes.make(command), strict=True):
                 self._spoolers.add(_spool(out, self._folder.log(rank)))
-            return start_with_spooler(command.argv, command.env, log, command.line)
+            return start_with_spooler(command.argv, command.env, log, command.line, command.script)
         except AttemptBroken:
             self._pipes.close()
             raise
@@ -106,8 +111,8 @@ class RankProcesses:
 
     def listeners(self) -> list[int]:
         """The scripts that catch SIGTERM and have not got one yet."""
-        heads = (pid for pid in family.heads(self._alive, self._launchers) if pid not in self._told)
-        return [pid for pid in heads if family.catches(pid, signal.SIGTERM)]
+        heads = family.heads(self._alive, {*self._launchers, *self._standins})
+        return [pid for pid in heads if pid not in self._told and family.catches(pid, signal.SIGTERM)]
 
     def tell(self, listeners: Collection[int]) -> bool:
         """Sends them SIGTERM; True if there are any. Their exit then counts as no failure."""
@@ -145,7 +150,8 @@ class RankProcesses:
 
     def pids_by_rank(self) -> dict[int, list[int]]:
         """The processes of each rank, its workers among them. May be called from any thread."""
-        return by_rank(dict(self._alive), list(self._launchers))
+        found = by_rank(dict(self._alive), list(self._launchers))
+        return {rank: [pid for pid in pids if pid not in self._standins] for rank, pids in found.items()}
 
     def _wait_for_the_rest(self, seconds: float) -> None:
         pause_s, until = 0.001, time.monotonic() + seconds
@@ -174,6 +180,8 @@ class RankProcesses:
         self._spoolers -= ended.keys()
         for pid in sorted(ended.keys() & self._alive.keys(), key=lambda pid: self._alive[pid]):
             rank, code = self._alive.pop(pid), os.waitstatus_to_exitcode(ended[pid])
+            if pid in self._standins and code > KILLED:
+                code = KILLED - code  # how engines report a signal
             self.ends[rank] = RankEnd(rank, code if code >= 0 else None, -code if code < 0 else None)
             if code and self.first_failed is None and not self.asked_to_end:
                 self.first_failed = rank
@@ -202,8 +210,12 @@ class RankProcesses:
     def _signal_groups(self, number: int) -> None:
         """Of the live ranks: the pid of a dead one may be reused. `sweep` handles its leftover processes."""
         for group in self._alive:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, number)
+            inside = family.groups_inside(group) if group in self._standins else set()
+            self._groups += inside
+            # Without a process inside, it has not begun, or is about to end.
+            for one in inside or {group}:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(one, number)
 
 
 # Starting the processes of a rank: the rank itself, and the one that writes its log.
@@ -212,26 +224,45 @@ _PIPE_BYTES = 1 << 20
 
 
 def start_with_spooler(
-    argv: Sequence[str], env: Mapping[str, str], log: Path, line: int | None = None
+    argv: Sequence[str], env: Mapping[str, str], log: Path, line: int | None = None, script: str = ""
 ) -> tuple[int, int]:
     """Starts a rank in the current directory; returns its pid and that of the `cat` between it and its log. It gets
-    `line` as its file 3.
+    `line` as its file 3. One that stands in for a rank in a container reads `script`, and prints to the same pipe.
 
     A rank must neither wait for the agent nor die with it, so the agent cannot read its output itself; and the rank
     must not hold the log itself, which `echo > /dev/stderr` in a script would truncate. `cat` exits after the last
     process that can print, and so everything printed is in the log by then.
     """
-    out, into = os.pipe()
+    out, into = _named_pipe(outlet(log)) if script else os.pipe()
     if sys.platform == "linux":
         with suppress(PermissionError):  # the user has many pipes: the usual size will do
             fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    nothing = readable_text(script) if script else os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
         spooler = _spool(out, log)
         return spawn(argv, env, (nothing, into, into) if line is None else (nothing, into, into, line)), spooler
     finally:
         for fd in (into, nothing):
             os.close(fd)
+
+
+def _named_pipe(path: Path) -> tuple[int, int]:
+    """Its read end and a write end."""
+    path.unlink(missing_ok=True)
+    os.mkfifo(path, 0o600)
+    out = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # otherwise it waits for a writer
+    into = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    os.set_blocking(out, True)
+    return out, into
+
+
+def readable_text(text: str) -> int:
+    """A file in memory, to be read from its beginning."""
+    fd = os.memfd_create("script")
+    with os.fdopen(os.dup(fd), "wb") as file:
+        file.write(text.encode())
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 def _spool(out: int, log: Path) -> int:
@@ -279,11 +310,8 @@ class RankPipes:
             os.close(fd)
 
     def _make(self, path: Path) -> int:
-        path.unlink(missing_ok=True)
-        os.mkfifo(path, 0o600)
-        out = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # otherwise it waits for a writer
-        self._held.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
-        os.set_blocking(out, True)
+        out, into = _named_pipe(path)
+        self._held.append(into)
         return out
 
 

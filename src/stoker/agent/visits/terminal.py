@@ -282,6 +282,10 @@ def enter(folder: NodeFolder, words: Sequence[str], variables: Mapping[str, str]
     except OSError:
         return refuse("there is no run on this machine now")
     env = {**inside.env, **{name: variables[name] for name in _OWN if name in variables}}
+    if inside.through:
+        on_terminal = sys.stdin.isatty() and not secrets
+        words = (*(inside.on_terminal if on_terminal else inside.through), *words)
+        env = dict(inside.outside)
     if secrets:
         return _masked(words, env, Masking(secrets))
     words = words or (next(shell for shell in _SHELLS if Path(shell).exists()), "-i")

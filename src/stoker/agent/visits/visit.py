@@ -9,14 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.stopping import Stopping, WishWatch
 from stoker.agent.processes import family
+from stoker.agent.processes.contained import ContainerEntry, spelled, standin
 from stoker.agent.processes.family import MARK, readable
-from stoker.agent.processes.ranks import spawn
+from stoker.agent.processes.ranks import readable_text, spawn
 from stoker.agent.shipping.logs import Masking
 from stoker.errors import StokerError
 from stoker.files import write_whole
@@ -48,23 +50,30 @@ class VisitDoor:
         self._masking = masking
         self._lock = threading.Lock()
         self._env: Mapping[str, str] | None = None
+        self._entry: ContainerEntry | None = None
         self._place: VisitSurroundings | None = None  # None: closed
         self._wished: dict[str, Visit] = {}
         self._running: dict[str, RunningVisit] = {}
         self._begun: set[str] = set()
 
-    def open(self, env: Mapping[str, str]) -> None:
-        """From here on commands run with these variables. Opened again, later commands get the new ones."""
-        self._env = env
+    def open(self, env: Mapping[str, str], entry: ContainerEntry | None = None) -> None:
+        """From here on commands run with these variables, and in this container. Opened again, later commands get the
+        new ones."""
+        self._env, self._entry = env, entry
         self.reopen()
         hidden = {*self._orders.job.secrets, MARK}
         inside = Inside(str(self._folder.work), {name: env[name] for name in env if name not in hidden})
+        if entry:
+            entry.write(inside.env, self._folder.work)
+            outside = {name: value for name, value in entry.variables.items() if name != MARK}
+            inside = replace(inside, through=entry.through, on_terminal=entry.on_terminal, outside=outside)
         write_whole(self._folder.inside, dump(inside), mode=0o600)
 
     def reopen(self) -> None:
         """After `shut`: with the same variables. One that was never opened stays closed."""
         with self._lock:
-            self._place = VisitSurroundings(str(self._folder.work), self._env) if self._env is not None else None
+            folder = str(self._folder.work)
+            self._place = VisitSurroundings(folder, self._env, self._entry) if self._env is not None else None
             self._begin()
 
     def see(self, visits: Collection[Visit]) -> None:
@@ -139,6 +148,7 @@ class VisitSurroundings:
 
     folder: str
     env: Mapping[str, str] = field(repr=False)
+    entry: ContainerEntry | None = None  # of the container that it runs in; None: on the node itself
 
 
 @dataclass
@@ -174,6 +184,7 @@ class RunningVisit:
         self._why = ""
         self._unwished_at = 0.0
         self._signals = list(SIGNALS)
+        self._inside: set[int] = set()  # its process groups in a container
         self._due = 0.0
         self._thread = threading.Thread(target=self._run, name=f"visit {visit.id}", daemon=True)
 
@@ -210,10 +221,14 @@ class RunningVisit:
     def _carry_out(self) -> VisitEnd:
         (out, into_out), (err, into_err), (said, into_said) = (os.pipe() for _ in range(3))
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        words = (*_SHELL, self._place.folder, *self._visit.words)
+        words, env, entry = (*_SHELL, self._place.folder, *self._visit.words), self._place.env, self._place.entry
+        if entry:
+            os.close(nothing)
+            nothing = readable_text(spelled(env, Path(self._place.folder), self._visit.words))
+            words, env = (*_SHELL, "/", *standin(entry)), entry.variables
         try:
             try:
-                pid = spawn(words, self._place.env, (nothing, into_out, into_err, into_said))
+                pid = spawn(words, env, (nothing, into_out, into_err, into_said))
             finally:
                 for fd in (nothing, into_out, into_err, into_said):
                     os.close(fd)
@@ -252,8 +267,12 @@ class RunningVisit:
     def _signal(self, pid: int) -> None:
         """The shell lives, so the group still belongs to this visit."""
         while self._unwished_at and self._signals and time.monotonic() - self._unwished_at >= self._signals[0][0]:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, self._signals.pop(0)[1])
+            number = self._signals.pop(0)[1]
+            if self._place.entry:
+                self._inside |= family.groups_inside(pid)
+            for group in (*self._inside, pid):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(group, number)
 
     def _ship(self) -> None:
         """As often as the store may be written to. A failed write is retried with the next one."""

@@ -298,6 +298,7 @@ def _named_by(job: Job) -> set[str]:
 def _check_no_secret(job: Job) -> None:
     """The content of the job is stored: only the names under `secrets` are stored without their values."""
     texts = {"run": job.run, **{f"env.{name}": value for name, value in job.env.items()}}
+    texts |= {f"environment.build_args.{name}": value for name, value in job.environment.build_args.items()}
     problems = [
         Problem(field, f"a secret ({kind})", "a variable's name under `secrets`, with its value in your environment")
         for field, text in texts.items()

@@ -27,6 +27,7 @@ from stoker.model.job.values import (
     Choice,
     Duration,
     FolderInTree,
+    FolderOfTree,
     Memory,
     Money,
     NodeCount,
@@ -101,12 +102,30 @@ class Environment:
     )
     image: str | None = a(Maybe(Text("the name of a container image")), "a container image", default=None)
     dockerfile: str | None = a(Maybe(FolderInTree()), "a Dockerfile to build the image from", default=None)
+    context: str | None = a(
+        Maybe(FolderOfTree()),
+        "the folder that the Dockerfile copies from; default: `.`, the working directory",
+        default=None,
+    )
+    build_args: Mapping[str, str] = a(
+        MapOf(Scalar(), _VARIABLE, "an argument's name"), "arguments of the Dockerfile (`ARG`)", default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         fields.check(self)
         given = [name for name in ("requirements", "packages", "image", "dockerfile") if getattr(self, name)]
         if len(given) > 1:
             raise JobInvalid([Problem(given[1], f"`{given[0]}` as well", "only one of them")])
+        if self.contained and self.python:
+            raise JobInvalid([Problem("python", f"`{self.python}`", "nothing: an image has its own Python")])
+        for name in ("context", "build_args"):
+            if getattr(self, name) and not self.dockerfile:
+                raise JobInvalid([Problem(name, "no `dockerfile`", "a `dockerfile` to build an image from")])
+
+    @property
+    def contained(self) -> bool:
+        """The script runs in a container."""
+        return bool(self.image or self.dockerfile)
 
     @property
     def is_taken_along(self) -> bool:

@@ -268,6 +268,14 @@ class FolderInTree:
 
 
 @dataclass(eq=False, repr=False)
+class FolderOfTree(FolderInTree):
+    """Also the working directory itself."""
+
+    def read(self, value: Plain, path: str) -> str:
+        return "." if value in (".", "./") else super().read(value, path)
+
+
+@dataclass(eq=False, repr=False)
 class PlaceForData(FolderInTree):
     """Also outside the working directory, a few folders up, such as `../data`: the run has a private folder there."""
 

@@ -19,7 +19,17 @@ from stoker.model.job.job import Job
 from stoker.model.node import Offer, Pool
 from stoker.model.orders import DataOrder
 from stoker.model.run.run import Event, Run, RunState, Start, Submission, Turn
-from stoker.server.admission import InputRequest, Pinned, admit, check_terminal, no_effect, pin, to_store, width_note
+from stoker.server.admission import (
+    InputRequest,
+    Pinned,
+    admit,
+    check_terminal,
+    engine_notes,
+    no_effect,
+    pin,
+    to_store,
+    width_note,
+)
 from stoker.server.api.answers import MOST_COUNTED, OUTSIDE, answer, gives, service_of, takes
 from stoker.server.api.requests import body
 from stoker.server.rounds.outside import call
@@ -72,6 +82,7 @@ async def plan(request: Request) -> Response:
     free = None if offer.slots is None else max(offer.slots - busy, 0)
     notes = [*([f"{offer.unready}: these are list prices"] if offer.unready else []), *no_effect(job, provider)]
     notes += width_note(job, free)
+    notes += await call(engine_notes, job, provider)
     if cluster and cluster.paused:
         notes.append(f"cluster `{cluster.name}` is paused: the run waits until `stoker cluster resume {cluster.name}`")
     inputs = (await call(_pin, service, job, "", service.stores.workspace.name, {})).inputs
@@ -92,6 +103,7 @@ async def accept(service: Service, submission: Submission, *, warms: bool = Fals
     job, cluster = await call(service.clusters.placed, submission.job)
     submission, pool = replace(submission, job=job), cluster.pool if cluster else None
     offer = await call(lambda: admit(job, service.providers, pool=pool))
+    await call(engine_notes, job, service.providers[job.on])
     if submission.terminal:
         check_terminal(submission.job, submission.terminal, service.providers)
     if offer.unready:

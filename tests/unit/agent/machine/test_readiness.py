@@ -63,7 +63,7 @@ def test_what_is_asked_of_a_machine_follows_from_the_job(machine: NodeMachine) -
     whats = [check.what for check in checks(Job(name="j", run="true", gpus=4), machine)]
     assert "the driver answers for 4 GPUs" in whats
     in_image = Job(name="j", run="true", environment=Environment(image="x"))
-    assert "the container runtime answers" in [check.what for check in checks(in_image, machine)]
+    assert "the container engine answers" in [check.what for check in checks(in_image, machine)]
 
 
 @pytest.fixture
@@ -140,14 +140,15 @@ def test_a_missing_driver_is_reported_in_minutes(machine: NodeMachine) -> None:
     assert machine.quiet_s <= 300
 
 
-def test_a_container_runtime_has_to_know_the_gpus(machine: NodeMachine) -> None:
+def test_a_container_engine_has_to_know_the_gpus(machine: NodeMachine) -> None:
+    said = """echo '{"ServerVersion": "25", "Architecture": "x86_64", "Runtimes": {"%s": {}}}'"""
     tool(machine, "nvidia-smi", "echo 'GPU 0: T4'")
-    tool(machine, "docker", """echo '{"runc":{}}'""")
+    tool(machine, "docker", said % "runc")
     job = Job(name="j", run="true", gpus=1, environment=Environment(image="x"))
-    late = threading.Timer(0.3, tool, (machine, "docker", """echo '{"nvidia":{},"runc":{}}'"""))
+    late = threading.Timer(0.3, tool, (machine, "docker", said % "nvidia"))
     late.start()
     told = ready(machine, job)
-    assert told[0] == "not-ready: the machine is not ready yet: the container runtime does not support GPUs"
+    assert told[0] == "not-ready: the machine is not ready yet: the container engine does not support GPUs"
 
 
 def test_a_machine_that_only_needs_a_restart_is_restarted(machine: NodeMachine) -> None:

@@ -1,0 +1,308 @@
+"""The container of a node: the ranks run in it, and the agent stays outside.
+
+It lives as long as its standard input is open, which only the agent holds: an agent that dies in any way takes its
+container with it, and the engine removes what is left. The engine's init is its first process, so that orphans are
+reaped; all that the ranks see is at the same paths as outside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import resource
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from stoker import containers
+from stoker.agent.attempt.endings import AttemptBroken
+from stoker.agent.environment.building import Workshop, carry_out, locked
+from stoker.agent.machine.machine import NodeFolder, NodeMachine
+from stoker.agent.processes import family
+from stoker.agent.processes.contained import READS, ContainerEntry
+from stoker.agent.processes.family import MARK, STANDIN, readable
+from stoker.containers import ContainerEngine, ContainerRequest, EngineSight, ImageSource
+from stoker.containers.commandline import foreign, last_line
+from stoker.files import write_whole
+from stoker.model.job.commandline import with_notebooks
+from stoker.model.job.job import Environment, Job
+from stoker.model.orders import Orders
+
+START_S = 120.0  # for the engine to start a container of an image that it has
+END_S = 15.0  # to remove one
+OLDEST = (3, 10)  # Python that can import stoker
+_READY = "stoker-ready"
+# `$1` is a program that the image must have. It tells what it found, and then waits for the agent to end.
+_HOLD = """
+for name in python python3; do
+  if command -v $name >/dev/null 2>&1; then
+    echo "python $name $($name -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)"; break
+  fi
+done
+command -v cat >/dev/null 2>&1 || echo "lacks cat"
+command -v {program} >/dev/null 2>&1 || echo "lacks {program}"
+echo {ready}
+while read -r line; do :; done
+"""
+_PROGRAM = re.compile(r"[A-Za-z0-9_./+-]+")
+_KEPT = ("CUDA_VISIBLE_DEVICES", "NVIDIA_", "HIP_VISIBLE_DEVICES")  # of the node's variables
+_USUAL_LIMITS = {"nofile": resource.RLIMIT_NOFILE, "memlock": resource.RLIMIT_MEMLOCK, "stack": resource.RLIMIT_STACK}
+
+
+class NodeContainer:
+    """Of one attempt; nothing until `start`. `stop` may be called at any time, and twice."""
+
+    def __init__(self, machine: NodeMachine, key: str) -> None:
+        self._machine, self._key = machine, key
+        self._engine: ContainerEngine | None = None
+        self._settings: dict[str, str] = {}
+        self._held: subprocess.Popen[bytes] | None = None
+        self._own: set[int] = set()
+        self.python = ""  # the one in the image that can import stoker; empty: it has none
+        self.label = ""  # what runs it, for people
+
+    @property
+    def helpers(self) -> set[int]:
+        """Its own processes, which do not belong to the script."""
+        if not self._engine:
+            return set()
+        names = self._engine.features.attendants
+        return self._own | {one.pid for one in family.look("") if one.name in names} if names else self._own
+
+    def start(self, orders: Orders, code: Collection[str], workshop: Callable[[Mapping[str, str]], Workshop]) -> None:
+        """Raises Broken with what a person can do, or Stopped. `code` are the paths of the code snapshot, from which an
+        image is built."""
+        wanted = orders.job.environment
+        folder = self._machine.folder
+        source = _source(wanted, folder, code)
+        engine, sight = self._choose(source.image)
+        self._engine, self._settings = engine, containers.settings(engine, self._machine.variables)
+        shop = workshop(self._settings)
+        if sight.image is None:
+            sight = self._obtain(engine, source, shop)
+        if sight.image and foreign(sight.image, sight):
+            its, ours = sight.image.architecture, sight.architecture
+            what = f"the image `{source.image}` is for {its}, and this node is {ours}"
+            raise AttemptBroken(what, f"choose an image for {ours}")
+        self.label = f"{engine.name} {sight.version}"
+        shop.tell("container", f"{self.label} runs the script in `{wanted.image or wanted.dockerfile}`")
+        self._begin(engine, _request(orders, self._machine, source.image, sight), source.image)
+        shop.stopping.check()
+
+    def entry(self, orders: Orders) -> ContainerEntry:
+        """How ranks and visitors get in. People get there by a file in the node's folder, without the secrets."""
+        assert self._engine
+        file = self._machine.folder.enter
+        into = ("/bin/sh", str(file))
+        enter, key = self._engine.enter, orders.key
+        return ContainerEntry(
+            words=tuple(enter(key, READS, passed=(STANDIN,))),
+            variables={**self._settings, MARK: key},
+            file=file,
+            through=tuple(enter(key, into)),
+            on_terminal=tuple(enter(key, into, terminal=True)),
+        )
+
+    def variables(self, job: Job) -> dict[str, str]:
+        """What ranks inside get of the node's own variables. A home of their own, unless they are root's: the user's is
+        not in the image."""
+        own = self._machine.variables
+        found = {name: value for name, value in own.items() if name.startswith(_KEPT) or name in job.secrets}
+        found |= {name: value for name, value in own.items() if name.lower().endswith("_proxy")}
+        if os.getuid():
+            home = self._machine.folder.home
+            home.mkdir(mode=0o700, exist_ok=True)
+            name = own.get("USER") or own.get("LOGNAME") or "user"
+            found |= {"HOME": str(home), "USER": name, "LOGNAME": name}
+        return found
+
+    def stop(self) -> None:
+        """Returns when nothing of it runs any more."""
+        held, self._held = self._held, None
+        if held is None or self._engine is None:
+            return
+        assert held.stdin and held.stdout
+        held.stdin.close()
+        held.stdout.close()
+        until = time.monotonic() + END_S
+        while time.monotonic() < until and held.poll() is None:
+            time.sleep(0.01)
+        if held.poll() is None or any(one.pid in self._own for one in family.look(self._key)):
+            _run(self._engine.remove(self._key), self._settings)
+        self._machine.folder.container.unlink(missing_ok=True)
+
+    def _choose(self, image: str) -> tuple[ContainerEngine, EngineSight]:
+        seen = containers.survey(image, self._machine.variables)
+        if not seen or seen[0].trouble:
+            raise AttemptBroken(*containers.troubles(seen))
+        return containers.engines()[seen[0].name], seen[0]
+
+    def _obtain(self, engine: ContainerEngine, source: ImageSource, shop: Workshop) -> EngineSight:
+        """Once for all runs of this node that need it."""
+        named = hashlib.sha256(source.image.encode()).hexdigest()[:32]
+        what = f"build the image from `{Path(source.dockerfile).name}`" if source.dockerfile else ""
+        with locked(self._machine.environments / f"image-{named}", shop):
+            found = engine.look(source.image, self._settings)
+            if found.image is None:
+                start = time.monotonic()
+                carry_out(engine.obtain(source), what or f"pull the image `{source.image}`", self._settings, shop)
+                found = engine.look(source.image, self._settings)
+                done = "built" if source.dockerfile else "pulled"
+                shop.tell("environment", f"the image was {done} in {time.monotonic() - start:.1f} s")
+        if found.trouble or found.image is None:
+            raise AttemptBroken(f"{engine.name} does not have the image `{source.image}`: {found.trouble}".rstrip(": "))
+        return found
+
+    def _begin(self, engine: ContainerEngine, request: ContainerRequest, image: str) -> None:
+        """The note comes first: whoever clears up after a dead agent reads it."""
+        note = {"words": engine.remove(self._key), "variables": self._settings}
+        write_whole(self._machine.folder.container, json.dumps(note).encode(), mode=0o600)
+        _run(engine.remove(self._key), self._settings)
+        errors = self._machine.folder.container_log
+        with errors.open("wb") as log:
+            self._held = subprocess.Popen(
+                engine.start(request),
+                env={**self._settings, MARK: self._key},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        assert self._held.stdout
+        said = list(_lines(self._held.stdout.fileno(), START_S))
+        self._own = {one.pid for one in family.belonging_to(self._key, os.getpid())}
+        if said[-1:] != [_READY]:
+            self.stop()
+            _run(engine.remove(self._key), self._settings)  # Docker keeps one that could not start
+            raise AttemptBroken(*_explained(errors.read_text(errors="replace"), image, request))
+        self._learn(said, image)
+
+    def _learn(self, said: Sequence[str], image: str) -> None:
+        for line in said:
+            what, _, rest = line.partition(" ")
+            if what == "lacks":
+                self.stop()
+                hint = "add it to the image, or choose another one"
+                raise AttemptBroken(f"the image `{image}` has no program `{rest}`, which the run needs", hint)
+            if what == "python":
+                name, _, version = rest.partition(" ")
+                parts = version.split(".")
+                new = len(parts) == 2 and all(map(str.isdigit, parts)) and tuple(map(int, parts)) >= OLDEST
+                self.python = name if new else ""
+
+
+def clear_container(folder: NodeFolder) -> None:
+    """Removes what a dead agent left. Its processes have been killed already."""
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        note = json.loads(folder.container.read_bytes())
+        _run(note["words"], note["variables"])
+        folder.container.unlink(missing_ok=True)
+
+
+def _run(words: Sequence[str], settings: Mapping[str, str]) -> None:
+    with suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(words, env=dict(settings), stdin=subprocess.DEVNULL, capture_output=True, timeout=END_S)
+
+
+def _source(wanted: Environment, folder: NodeFolder, code: Collection[str]) -> ImageSource:
+    if not wanted.dockerfile:
+        return ImageSource(image=wanted.image or "")
+    top = folder.context
+    hashed = hashlib.sha256(json.dumps([wanted.dockerfile, wanted.context, dict(wanted.build_args)]).encode())
+    context = "" if wanted.context in (None, ".") else f"{wanted.context}/"
+    for path in sorted(one for one in code if one.startswith(context) or one == wanted.dockerfile):
+        _copy(folder.work / path, top / path, hashed.update)
+    return ImageSource(
+        image=f"localhost/stoker:{hashed.hexdigest()[:32]}",
+        dockerfile=str(top / wanted.dockerfile),
+        context=str(top / context),
+        arguments=wanted.build_args,
+    )
+
+
+def _copy(file: Path, place: Path, update: Callable[[bytes], None]) -> None:
+    """By link. The name, the kind and the content count."""
+    if file.is_dir() and not file.is_symlink():
+        place.mkdir(parents=True, exist_ok=True)
+        return update(f"folder {place}\0".encode())
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if file.is_symlink():
+        place.symlink_to(file.readlink())
+        return update(f"link {place.name} {file.readlink()}\0".encode())
+    place.hardlink_to(file)
+    with file.open("rb") as read:
+        digest = hashlib.file_digest(read, "sha256").hexdigest()
+    return update(f"file {place.name} {file.stat().st_mode & 0o111} {digest}\0".encode())
+
+
+def _request(orders: Orders, machine: NodeMachine, image: str, sight: EngineSight) -> ContainerRequest:
+    job, folder, own = orders.job, machine.folder, (os.getuid(), os.getgid())
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = {name: resource.getrlimit(kind) for name, kind in _USUAL_LIMITS.items()}
+    word = with_notebooks(job.run).split(maxsplit=1)[0]
+    program = word if _PROGRAM.fullmatch(word) else ":"
+    return ContainerRequest(
+        key=orders.key,
+        mark=MARK,
+        image=image,
+        script=_HOLD.format(program=program, ready=_READY),
+        # Without root, an engine maps root inside to the user, or keeps the user's own id.
+        user=None if sight.rootless and not os.getuid() else own,
+        keeps_user=sight.rootless and bool(os.getuid()),
+        folders=(str(folder.root),),
+        inputs=tuple(dict.fromkeys([str(machine.library), *_data_folders(orders.data.values())])),
+        work=str(folder.work),
+        shared_bytes=whole // 2,
+        limits=limits,
+        gpus=bool(job.gpus or job.gpu or job.processes == "gpus"),
+    )
+
+
+def _data_folders(places: Collection[str]) -> Iterator[str]:
+    """Also where links in them lead."""
+    for place in places:
+        real = os.path.realpath(place)
+        yield from dict.fromkeys((place, real))
+        leads = {
+            os.path.dirname(os.path.realpath(f"{top}/{name}"))  # noqa: PTH120  # one for each file of a dataset
+            for top, folders, files in os.walk(real)
+            for name in (*folders, *files)
+            if os.path.islink(f"{top}/{name}")  # noqa: PTH114  # the same
+        }
+        outside = sorted(one for one in leads if one != real and not one.startswith(f"{real}/"))
+        if outside:
+            top = os.path.commonpath(outside)
+            yield from [top] if top.count("/") > 1 else outside
+
+
+def _lines(fd: int, seconds: float) -> Iterator[str]:
+    """Up to the one that says that it is ready, or the end of the output."""
+    until, pending = time.monotonic() + seconds, b""
+    while (left := until - time.monotonic()) > 0 and readable([fd], left):
+        piece = os.read(fd, 4096)
+        *whole, pending = (pending + piece).split(b"\n")
+        for line in whole:
+            text = line.decode(errors="replace").strip()
+            yield text
+            if text == _READY:
+                return
+        if not piece:
+            return
+
+
+def _explained(words: str, image: str, request: ContainerRequest) -> tuple[str, str]:
+    """What the engine says of a container that did not start."""
+    low = words.lower()
+    if "/bin/sh" in low and ("no such file" in low or "not found" in low):
+        return f"the image `{image}` has no shell `/bin/sh`, which starts the run's command", "choose one with a shell"
+    if "exec format error" in low:
+        return f"the image `{image}` is for another architecture", "choose an image for the node's architecture"
+    if "init" in low and ("catatonit" in low or "docker-init" in low or "init binary" in low):
+        return f"the engine lacks its init: {last_line(words)}", "sudo apt-get install catatonit tini"
+    if request.gpus and ("device driver" in low or "nvidia" in low or "cdi" in low):
+        return f"the engine has no access to GPUs: {last_line(words)}", "install nvidia-container-toolkit on the node"
+    return f"the container did not start: {last_line(words) or 'its engine did not answer'}", "see `stoker logs`"

@@ -1,0 +1,329 @@
+"""The contract of every container engine, real engines for it, and an image that is made of this computer's Python."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stoker.containers import ContainerEngine, ContainerRequest, ImageSource
+from stoker.files import replacing
+
+MARK = "STOKER_NODE_KEY"
+PATIENCE_S = 20.0
+IMAGE = "localhost/stoker-python:1"
+INSTALL = "make .services/system"
+_NUMBERS = itertools.count()
+_PROGRAMS = ("sh", "cat", "sleep", "id", "uname", "ls", "env", "rm")
+_LEFT_OUT = {"test", "tests", "idlelib", "site-packages", "dist-packages", "ensurepip", "tkinter", "__pycache__"}
+
+
+class EngineContract(ABC):
+    """A plug-in author subclasses it, with the first two fixtures. `variables` are those of the engine's command, and
+    the engine has the image `IMAGE`."""
+
+    @abstractmethod
+    @pytest.fixture
+    def engine(self) -> ContainerEngine: ...
+
+    @abstractmethod
+    @pytest.fixture
+    def variables(self) -> Mapping[str, str]: ...
+
+    @pytest.fixture
+    def request_(self, tmp_path: Path) -> ContainerRequest:
+        (tmp_path / "data").mkdir()
+        return ContainerRequest(
+            key=f"contract-{os.getpid()}-{next(_NUMBERS)}",
+            mark=MARK,
+            image=IMAGE,
+            script="echo ready; while read -r line; do :; done",
+            user=(os.getuid(), os.getgid()),
+            folders=(str(tmp_path),),
+            inputs=(str(tmp_path / "data"),),
+            work=str(tmp_path),
+            shared_bytes=123 << 20,
+            limits={"nofile": (1000, 2000)},
+        )
+
+    @pytest.fixture
+    def held(
+        self, engine: ContainerEngine, variables: Mapping[str, str], request_: ContainerRequest
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        with held(engine, variables, request_) as process:
+            yield process
+
+    def inside(
+        self, engine: ContainerEngine, variables: Mapping[str, str], request: ContainerRequest, line: str, *names: str
+    ) -> subprocess.CompletedProcess[str]:
+        words = engine.enter(request.key, ("/bin/sh", "-c", line), passed=names)
+        return subprocess.run(
+            words, env=dict(variables), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S
+        )
+
+    def test_it_says_what_it_is_and_which_image_it_has(
+        self, engine: ContainerEngine, variables: Mapping[str, str]
+    ) -> None:
+        seen = engine.look(IMAGE, variables)
+        assert (seen.name, seen.trouble) == (engine.name, "")
+        assert seen.version
+        assert seen.image is not None
+        assert seen.image.architecture == seen.architecture
+        assert engine.look("localhost/stoker-unknown:1", variables).image is None
+
+    def test_it_is_absent_where_its_program_is(self, engine: ContainerEngine, tmp_path: Path) -> None:
+        seen = engine.look(IMAGE, {"PATH": str(tmp_path)})
+        assert (seen.trouble, seen.hint) == ("not installed", engine.features.install)
+
+    def test_a_container_lives_as_long_as_its_input_is_open(
+        self, held: subprocess.Popen[bytes], request_: ContainerRequest
+    ) -> None:
+        assert marked(request_.key)
+        assert held.stdin
+        held.stdin.close()
+        await_end(request_.key)
+
+    def test_a_container_ends_with_the_command_that_started_it(
+        self,
+        held: subprocess.Popen[bytes],
+        engine: ContainerEngine,
+        variables: Mapping[str, str],
+        request_: ContainerRequest,
+    ) -> None:
+        script = engine.enter(request_.key, ("/bin/sh", "-c", "trap : TERM; while :; do sleep 1; done"))
+        subprocess.Popen(script, env=dict(variables), stdin=subprocess.DEVNULL)
+        held.kill()
+        await_end(request_.key)
+
+    @pytest.mark.usefixtures("held")
+    def test_a_command_inside_ends_as_it_does_outside(
+        self,
+        engine: ContainerEngine,
+        variables: Mapping[str, str],
+        request_: ContainerRequest,
+    ) -> None:
+        assert self.inside(engine, variables, request_, "exit 7").returncode == 7
+        assert self.inside(engine, variables, request_, "exec >/dev/null 2>&1; sleep 1; exit 3").returncode == 3
+        assert self.inside(engine, variables, request_, "kill -9 $$").returncode == 128 + signal.SIGKILL
+        given = {**variables, "COLOUR": "green ' blue"}
+        assert self.inside(engine, given, request_, 'echo "$COLOUR"', "COLOUR").stdout == "green ' blue\n"
+
+    @pytest.mark.usefixtures("held")
+    def test_what_is_inside_is_as_outside(
+        self,
+        engine: ContainerEngine,
+        variables: Mapping[str, str],
+        request_: ContainerRequest,
+        tmp_path: Path,
+    ) -> None:
+        look = (
+            "import os, resource; s = os.statvfs('/dev/shm'); print(os.getuid(), os.getcwd(), s.f_blocks * s.f_bsize,"
+        )
+        look += " resource.getrlimit(resource.RLIMIT_NOFILE)[1])"
+        said = self.inside(engine, variables, request_, f'python3 -c "{look}"')
+        assert said.stdout.split() == [str(os.getuid()), str(tmp_path), str(123 << 20), "2000"], said
+        self.inside(engine, variables, request_, f"echo here > {tmp_path}/written")
+        assert (tmp_path / "written").read_text() == "here\n"
+        assert (tmp_path / "written").stat().st_uid == os.getuid()
+        assert self.inside(engine, variables, request_, f"echo > {tmp_path}/data/x").returncode
+        assert not (tmp_path / "data" / "x").exists()
+
+    @pytest.mark.usefixtures("held")
+    def test_removing_ends_a_container_and_may_be_repeated(
+        self,
+        engine: ContainerEngine,
+        variables: Mapping[str, str],
+        request_: ContainerRequest,
+    ) -> None:
+        for _ in range(2):
+            subprocess.run(engine.remove(request_.key), env=dict(variables), capture_output=True, timeout=PATIENCE_S)
+        await_end(request_.key)
+
+    def test_it_builds_an_image_with_arguments(
+        self, engine: ContainerEngine, variables: Mapping[str, str], request_: ContainerRequest, tmp_path: Path
+    ) -> None:
+        (tmp_path / "Dockerfile").write_text(f"FROM {IMAGE}\nARG COLOUR\nENV COLOUR=$COLOUR\nCOPY lib /lib2\n")
+        (tmp_path / "lib").write_text("content")
+        source = ImageSource(
+            image=f"localhost/stoker-built:{os.getpid()}",
+            dockerfile=str(tmp_path / "Dockerfile"),
+            context=str(tmp_path),
+            arguments={"COLOUR": "dark green"},
+        )
+        words = engine.obtain(source)
+        built = subprocess.run(words, env=dict(variables), capture_output=True, text=True, timeout=PATIENCE_S)
+        assert built.returncode == 0, built
+        with held(engine, variables, replace(request_, image=source.image)):
+            said = self.inside(engine, variables, request_, 'echo "$COLOUR" $(cat /lib2)')
+        assert said.stdout == "dark green content\n"
+
+
+@contextmanager
+def held(
+    engine: ContainerEngine, variables: Mapping[str, str], request: ContainerRequest
+) -> Iterator[subprocess.Popen[bytes]]:
+    env = dict(variables)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(engine.start(request), env=env, **pipes)  # type: ignore[call-overload]
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        subprocess.run(engine.remove(request.key), env=env, capture_output=True, timeout=PATIENCE_S)
+        process.stdin.close()
+        process.wait(PATIENCE_S)
+        process.stdout.close()
+
+
+def marked(key: str) -> list[int]:
+    """Processes of a node, wherever they run."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"{MARK}={key}".encode() in (one / "environ").read_bytes():
+                found.append(int(one.name))
+    return found
+
+
+def await_end(key: str) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while marked(key):
+        assert time.monotonic() < until, f"{marked(key)} still run"
+        time.sleep(0.05)
+
+
+# Real engines, private to a folder.
+
+
+@contextmanager
+def docker(folder: Path, image: Path) -> Iterator[dict[str, str]]:
+    """The variables for Docker with a daemon of its own, and with the image."""
+    _required("dockerd")
+    folder.mkdir(parents=True, exist_ok=True)
+    address = f"unix://{folder}/docker.sock"
+    words = ["dockerd", "--data-root", str(folder / "data"), "--exec-root", str(folder / "exec"), "--host", address]
+    words += ["--pidfile", str(folder / "pid"), "--bridge", "none", "--iptables=false", "--ip-forward=false"]
+    with (folder / "log").open("wb") as log:
+        daemon = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    try:
+        variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "DOCKER_HOST": address, "DOCKER_BUILDKIT": "0"}
+        until = time.monotonic() + PATIENCE_S
+        while subprocess.run(["docker", "version"], env=variables, capture_output=True).returncode:
+            assert daemon.poll() is None and time.monotonic() < until, (folder / "log").read_text()[-2000:]
+            time.sleep(0.1)
+        _import("docker", image, variables)
+        yield variables
+    finally:
+        daemon.terminate()
+        try:
+            daemon.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+        subprocess.run(["umount", str(folder / "exec" / "netns" / "default")], capture_output=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def podman(folder: Path, image: Path) -> Iterator[dict[str, str]]:
+    """The variables for Podman with a storage of its own, and with the image."""
+    _required("podman")
+    folder.mkdir(parents=True, exist_ok=True)
+    engine = ['runtime = "runc"', 'cgroup_manager = "cgroupfs"', 'events_logger = "file"']
+    (folder / "containers.conf").write_text("\n".join(["[engine]", *engine]))
+    places = [f'graphroot = "{folder}/graph"', f'runroot = "{folder}/run"']
+    (folder / "storage.conf").write_text("\n".join(["[storage]", 'driver = "overlay"', *places]))
+    # Its usual limit of processes is more than it may set in a sandbox.
+    program = folder / "bin" / "podman"
+    program.parent.mkdir()
+    limited = 'if [ "$1" = run ]; then shift; set -- run --ulimit nproc=5000:5000 "$@"; fi'
+    program.write_text(f'#!/bin/sh\n{limited}\nexec {shutil.which("podman")} "$@"\n')
+    program.chmod(0o700)
+    variables = {
+        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(folder),
+        "CONTAINERS_CONF": str(folder / "containers.conf"),
+        "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
+    }
+    try:
+        _import("podman", image, variables)
+        yield variables
+    finally:
+        subprocess.run(["podman", "rm", "--all", "--force"], env=variables, capture_output=True)
+        subprocess.run(["umount", str(folder / "graph" / "overlay")], capture_output=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+ENGINES = {"docker": docker, "podman": podman}
+
+
+def _required(program: str) -> None:
+    assert shutil.which(program), f"the tests need {program}; try: {INSTALL}"
+
+
+def _import(program: str, image: Path, variables: Mapping[str, str]) -> None:
+    done = subprocess.run([program, "import", str(image), IMAGE], env=dict(variables), capture_output=True, text=True)
+    assert done.returncode == 0, done
+
+
+def python_image(place: Path) -> Path:
+    """The root of an image, as a tar file: the Python that runs this, and a shell. Made once; nothing is downloaded."""
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(place) as part, tarfile.open(part, "w") as tar:
+            for name in ("tmp", "proc", "sys", "dev", "etc"):
+                _add_folder(tar, name)
+            for path in sorted(_contents()):
+                found = os.path.realpath(path)
+                tar.add(found, arcname=path.lstrip("/"), recursive=False, filter=_owned_by_root)
+            for name in ("python", "python3"):
+                _add_link(tar, f"usr/bin/{name}", os.path.realpath(sys.executable))
+    return place
+
+
+def _contents() -> set[str]:
+    python = os.path.realpath(sys.executable)
+    library = Path(os.__file__).parent
+    modules = {
+        str(one)
+        for one in library.rglob("*")
+        if one.is_file()
+        and not (set(one.relative_to(library).parts) & _LEFT_OUT)
+        and not one.relative_to(library).parts[0].startswith("config-")
+    }
+    programs = {path for name in _PROGRAMS if (path := shutil.which(name, path="/bin:/usr/bin"))}
+    linked = programs | {python} | {one for one in modules if one.endswith(".so")}
+    return modules | programs | {python} | {library for one in linked for library in _libraries(one)}
+
+
+def _libraries(program: str) -> list[str]:
+    said = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+    return [word for line in said.splitlines() for word in line.split() if word.startswith("/")]
+
+
+def _add_folder(tar: tarfile.TarFile, name: str) -> None:
+    info = tarfile.TarInfo(name)
+    info.type, info.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+    tar.addfile(info)
+
+
+def _add_link(tar: tarfile.TarFile, name: str, target: str) -> None:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = tarfile.SYMTYPE, target
+    tar.addfile(info)
+
+
+def _owned_by_root(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    info.uid = info.gid = 0
+    return info
