@@ -97,7 +97,7 @@ class LocalProvider:
         return Said(done.returncode if done.returncode >= 0 else 128 - done.returncode, done.stdout, done.stderr)
 
     def engines(self, image: str) -> list[EngineSight]:
-        return containers.survey(image, os.environ)
+        return containers.survey(image, surroundings({}))
 
     def _spawn(self, folder: Path, request: NodeRequest) -> None:
         """The lock is taken here and passed to the agent, so that it always has an owner."""
