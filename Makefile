@@ -32,15 +32,17 @@ frameworks: .venv/frameworks .services/installed .services/system
 	npm install --prefix .services --no-audit --no-fund --loglevel=error azurite@3.35.0
 	@touch $@
 
-# Programs of the system that tests run: the sshd of the twin's machines, and container engines. Nothing is started:
-# RUNLEVEL=1 says so to Debian's packages.
-SYSTEM := openssh-server openssh-client iproute2 sudo openmpi-bin docker.io podman catatonit
-.services/system: Makefile
+# Programs of the system that tests run: the sshd of the twin's machines, and for the heavy tests container engines and a
+# Slurm, which they start themselves. Nothing is started here: RUNLEVEL=1 says so to Debian's packages.
+.services/system: PACKAGES := openssh-server openssh-client iproute2 sudo openmpi-bin
+.services/engines: PACKAGES := docker.io podman catatonit slurm-wlm
+.services/engines: | .services/system
+.services/system .services/engines: Makefile
 	@mkdir -p .services
-	@if dpkg --status $(SYSTEM) >/dev/null 2>&1 || [ "$$(uname)" != Linux ]; then :; \
+	@if dpkg --status $(PACKAGES) >/dev/null 2>&1 || [ "$$(uname)" != Linux ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && \
-	  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SYSTEM) >/dev/null; \
-	else echo "error: the tests need $(SYSTEM); try: sudo apt-get install $(SYSTEM)"; exit 1; fi
+	  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PACKAGES) >/dev/null; \
+	else echo "error: the tests need $(PACKAGES); try: sudo apt-get install $(PACKAGES)"; exit 1; fi
 	@touch $@
 
 # Azure's own command line, which drives the twin in a long proof. Its pins suit nobody else, so it lives by itself.
@@ -82,22 +84,13 @@ PYTEST := .ci/tests
 test: frameworks  ## everything but the heavy tests and the long proofs
 	$(PYTEST) -m "not slow and not heavy"
 
-# A real Slurm, whose controller and nodes the heavy tests start themselves.
-SLURM := slurm-wlm
-.services/slurm: | .services/system
-	@if dpkg --status $(SLURM) >/dev/null 2>&1 || [ "$$(uname)" != Linux ]; then :; \
-	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && \
-	  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SLURM) >/dev/null; \
-	else echo "error: the heavy tests need $(SLURM); try: sudo apt-get install $(SLURM)"; exit 1; fi
-	@touch $@
-
-test-heavy: frameworks .services/slurm  ## what takes long, and is still part of every check
+test-heavy: frameworks .services/engines  ## what takes long, and is still part of every check
 	$(PYTEST) -m "heavy and not slow"
 
 test-fast: install  ## the pure rings
 	$(BIN)/pytest -q tests/unit tests/contract tests/simulation -m "not slow and not heavy"
 
-test-slow: frameworks .venv-az/installed .venv-tensorflow/installed $(HYDRA)/installed  ## the long proofs
+test-slow: frameworks .services/engines .venv-az/installed .venv-tensorflow/installed $(HYDRA)/installed  ## the long proofs
 	$(BIN)/pytest -m slow
 
 lint: install
@@ -127,7 +120,7 @@ release: install  ## builds wheel and sdist into dist, and runs the quickstart w
 	$(BIN)/python .ci/release.py
 
 # All tests in one go: the quick ones, which come last, fill the time in which the last long ones wait.
-check: lint types frameworks  ## exactly what CI runs
+check: lint types frameworks .services/engines  ## exactly what CI runs
 	$(PYTEST) -m "not slow"
 
 bench: frameworks  ## Stoker beside its peers; writes benchmarks/results

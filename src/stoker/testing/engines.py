@@ -24,7 +24,7 @@ from stoker.files import replacing
 MARK = "STOKER_NODE_KEY"
 PATIENCE_S = 20.0
 IMAGE = "localhost/stoker-python:1"
-INSTALL = "make .services/system"
+INSTALL = "make .services/engines"
 _NUMBERS = itertools.count()
 _PROGRAMS = ("sh", "cat", "sleep", "id", "uname", "ls", "env", "rm")
 _LEFT_OUT = {"test", "tests", "idlelib", "site-packages", "dist-packages", "ensurepip", "tkinter", "__pycache__"}
