@@ -67,5 +67,5 @@ def test_what_cannot_be_reached_is_reported(outside: Outside, host: str, status:
     "host", ["127.0.0.1", "localhost", "127.9.9.9", "0.0.0.0", "169.254.169.254", "::1", "::ffff:127.0.0.1"]
 )
 def test_the_host_itself_is_not_outside(host: str) -> None:
-    with pytest.raises(PermissionError, match="is the host itself"):
+    with pytest.raises(PermissionError):
         dial(host, 80)

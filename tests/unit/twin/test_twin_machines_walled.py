@@ -13,5 +13,5 @@ def test_a_folder_that_another_has_in_it_is_shown_once() -> None:
 
 
 def test_machines_cannot_be_kept_in_a_folder_that_they_show() -> None:
-    with pytest.raises(TwinFailed, match="machines cannot be stored in /opt/x, because machines can see that folder"):
+    with pytest.raises(TwinFailed, match="/opt/x"):
         Walled(Path("/opt/x"))

@@ -76,10 +76,10 @@ def test_a_group_with_an_intent_takes_only_its_sizes_and_its_zone(azure: Asker) 
     with pytest.raises(Refused, match="intent"):
         near(azure, zones=("1",))
     id = near(azure, zones=("1",), intent={"vmSizes": ["Standard_D2s_v5"]})
-    with pytest.raises(Refused, match="Standard_D4s_v5 is not in the intent"):
+    with pytest.raises(Refused, match=r"^InvalidParameter: .*\bStandard_D4s_v5\b"):
         vm_near(azure, "vm", id)
     id = near(azure, zones=("1",), intent={"vmSizes": ["Standard_D4s_v5"]})
-    with pytest.raises(Refused, match="in zone 1"):
+    with pytest.raises(Refused, match="zone 1"):
         vm_near(azure, "vm", id)
 
 

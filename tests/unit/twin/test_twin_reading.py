@@ -206,7 +206,7 @@ def test_a_damaged_memory_is_not_overwritten_but_reported(tmp_path: Path) -> Non
     file = tmp_path / "cloud.json"
     assert state.load(file) is None
     file.write_text('{"tenant": ')
-    with pytest.raises(TwinFailed, match=r"could not read the twin.s state .*cloud\.json"):
+    with pytest.raises(TwinFailed, match=r"cloud\.json"):
         state.load(file)
 
 

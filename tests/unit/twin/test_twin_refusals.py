@@ -201,7 +201,7 @@ def test_null_is_as_good_as_missing(azure: Asker) -> None:
 def test_states_of_all_vms_are_had_by_status_only_and_not_by_expanding_the_list(azure: Asker) -> None:
     azure.ready_vm(tags={"mine": "yes"})
     place = "/providers/Microsoft.Compute/virtualMachines"
-    with pytest.raises(Refused, match=r"\$expand=instanceView can only be specified if a valid \$filter"):
+    with pytest.raises(Refused, match=r"^InvalidParameter: \$expand=instanceView"):
         azure.ask("GET", place, _expand="instanceView")
     (state,) = azure.ask("GET", place, statusOnly="true").body["value"]
     assert state["properties"]["instanceView"]["statuses"][-1]["code"] == "PowerState/running"
@@ -258,9 +258,9 @@ def test_rules_have_a_priority_of_their_own_in_each_direction(azure: Asker) -> N
         return azure.ask("PUT", place, {"location": "westeurope", "properties": {"securityRules": list(rules)}}).status
 
     for wrong in (99, 4097):
-        with pytest.raises(Refused, match=f"SecurityRuleInvalidPriority.*{wrong} Allowed range 100-4096"):
+        with pytest.raises(Refused, match=f"^SecurityRuleInvalidPriority: .* {wrong} "):
             put(rule("a", wrong))
-    with pytest.raises(Refused, match="SecurityRuleConflict: Security rule b conflicts with rule a"):
+    with pytest.raises(Refused, match=r"^SecurityRuleConflict: .*\bb\b.*\ba\b"):
         put(rule("a", 100), rule("b", 100))
     assert put(rule("a", 100), rule("b", 100, "Outbound")) == 201
     with pytest.raises(Refused, match="SecurityRuleConflict"):
@@ -305,7 +305,7 @@ def test_tags_have_the_same_limits_where_they_are_changed_by_themselves(azure: A
         return azure.ask("PATCH", place, {"operation": "Merge", "properties": {"tags": tags}}).status
 
     assert merge({f"t{number}": "" for number in range(40)}) == 200
-    with pytest.raises(Refused, match="TooManyTags: The number of tags is 51"):
+    with pytest.raises(Refused, match=r"^TooManyTags: .*\b51\b"):
         merge({f"u{number}": "" for number in range(11)})
     with pytest.raises(Refused, match="InvalidTagNameCharacters"):
         azure.ask("PUT", place, {"properties": {"tags": {"a/b": "c"}}})
@@ -421,7 +421,7 @@ def test_a_disk_belongs_to_one_vm_at_a_time(azure: Asker) -> None:
         return azure.ask("PATCH", azure.path(vm), {"properties": {"storageProfile": disks}}).status
 
     assert attach("one", storage) == 200
-    with pytest.raises(Refused, match=r"ConflictingUserInput.*already owned by VM .*one"):
+    with pytest.raises(Refused, match=r"^ConflictingUserInput: .*/one"):
         attach("two", storage)
     assert attach("one", {"dataDisks": []}) == 200
     with pytest.raises(Refused, match="AttachDiskWhileBeingDetached"):
@@ -481,19 +481,19 @@ def test_in_hostile_weather_operations_take_their_time() -> None:
     ],
 )
 def test_what_the_twin_has_not_is_reported_with_the_nearest_that_it_has(azure: Asker, path: str, nearest: str) -> None:
-    with pytest.raises(Refused, match=f"InvalidResourceType.*the twin has none; the nearest it has is '{nearest}'"):
+    with pytest.raises(Refused, match=f"^InvalidResourceType: .*'{nearest}'"):
         azure.ask("GET", path)
 
 
 @pytest.mark.parametrize("word", ["availabilitySet", "host"])
 def test_where_a_machine_is_to_stand_is_refused_and_not_passed_over(azure: Asker, word: str) -> None:
-    with pytest.raises(Refused, match=f"InvalidResourceReference.*'{word}' was not found: the twin has no"):
+    with pytest.raises(Refused, match=f"^InvalidResourceReference: .*'{word}'"):
         changed(azure, lambda body: body.update({word: {"id": "/subscriptions/s/near"}}))
 
 
 def test_an_action_that_the_twin_has_not_is_reported_with_those_that_it_has(azure: Asker) -> None:
     azure.ready_vm()
-    with pytest.raises(Refused, match=r"does not answer POST of .*/reimage'; .*POST deallocate"):
+    with pytest.raises(Refused, match=r"^MethodNotAllowed: .*/reimage'.*deallocate"):
         azure.ask("POST", azure.path("vm", "reimage"))
 
 
@@ -536,7 +536,7 @@ def test_an_extension_that_cannot_do_what_it_is_told_fails(azure: Asker, given: 
 def test_an_extension_that_nobody_publishes_is_refused_with_the_nearest(azure: Asker) -> None:
     azure.ready_vm()
     given = {**EXTENSION, "type": "CustomScripts"}
-    with pytest.raises(Refused, match=r"ArtifactNotFound.*the nearest that the twin has is 'CustomScript'"):
+    with pytest.raises(Refused, match=r"^ArtifactNotFound: .*'CustomScript'"):
         azure.ask("PUT", azure.path("vm", "extensions/one"), {"properties": given})
 
 

@@ -151,7 +151,7 @@ def test_what_is_in_use_cannot_be_deleted(azure: Asker) -> None:
     with pytest.raises(Refused, match="InUseSubnetCannotBeDeleted"):
         azure.ask("DELETE", azure.inside("Microsoft.Network/virtualNetworks/net"))
     disk = azure.ask("GET", azure.path()).body["properties"]["storageProfile"]["osDisk"]["name"]
-    with pytest.raises(Refused, match="is attached to VM"):
+    with pytest.raises(Refused, match=r"^OperationNotAllowed"):
         azure.ask("DELETE", azure.inside(f"Microsoft.Compute/disks/{disk}"))
 
 
@@ -205,9 +205,9 @@ def test_a_condition_says_which_role_may_be_given_to_whom(azure: Asker) -> None:
 
     assert give(reader, "node") == 201
     for role, principal in ((contributor, "node"), (reader, "anna")):
-        with pytest.raises(Refused, match="does not have authorization"):
+        with pytest.raises(Refused, match=r"^AuthorizationFailed"):
             give(role, principal)
-    with pytest.raises(Refused, match="does not have authorization"):
+    with pytest.raises(Refused, match=r"^AuthorizationFailed"):
         azure.ask("DELETE", f"/resourceGroups/g/providers/{kind}/{name_uuid(reader, 'node')}")
 
 
@@ -227,9 +227,9 @@ def test_a_condition_on_the_kind_of_principal_holds_for_giving_and_for_taking_ba
 
     assert give(READER, "ServicePrincipal", "node") == 201
     for role, principal in ((CONTRIBUTOR, "ServicePrincipal"), (READER, "User"), (READER, "Group")):
-        with pytest.raises(Refused, match="does not have authorization"):
+        with pytest.raises(Refused, match=r"^AuthorizationFailed"):
             give(role, principal, "other")
-    with pytest.raises(Refused, match="does not have authorization"):
+    with pytest.raises(Refused, match=r"^AuthorizationFailed"):
         azure.ask("DELETE", f"/resourceGroups/g/providers/{kind}/{name_uuid('bobs')}")
     assert azure.ask("DELETE", f"/resourceGroups/g/providers/{kind}/{name_uuid('node')}").status == 200
 

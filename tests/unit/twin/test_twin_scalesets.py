@@ -401,11 +401,11 @@ def test_only_spot_sets_are_restored(azure: Asker) -> None:
     given = body(azure, priority="Regular")
     for word in ("evictionPolicy", "billingProfile"):
         del given["properties"]["virtualMachineProfile"][word]
-    with pytest.raises(Refused, match="only on Azure Spot"):
+    with pytest.raises(Refused, match=r"^InvalidParameter: Spot"):
         azure.ask("PUT", path(azure), given)
 
 
 def test_a_vm_cannot_join_a_set_by_itself(azure: Asker) -> None:
     vm = make(azure)
-    with pytest.raises(Refused, match="attaches no VM to a scale set"):
+    with pytest.raises(Refused, match=r"^InvalidParameter"):
         azure.vm("mine", virtualMachineScaleSet=vm.properties["virtualMachineScaleSet"])

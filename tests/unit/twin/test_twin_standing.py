@@ -59,7 +59,7 @@ def test_a_service_that_is_not_registered_refuses_until_it_is(azure: Asker) -> N
 
 def test_a_policy_refuses_sizes_and_names_its_assignment(azure: Asker) -> None:
     policy(azure, SIZES, "listOfAllowedSKUs", ["Standard_D2s_v5"], displayName="Small machines only")
-    with pytest.raises(Refused, match="RequestDisallowedByPolicy: Resource 'vm' was disallowed by policy") as refused:
+    with pytest.raises(Refused, match=r"^RequestDisallowedByPolicy: .*'vm'") as refused:
         azure.vm()
     (info,) = refused.value.body()["additionalInfo"]
     assert info["info"]["policyAssignmentDisplayName"] == "Small machines only"

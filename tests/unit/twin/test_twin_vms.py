@@ -91,7 +91,7 @@ def test_deleting_a_vm_takes_what_was_to_go_with_it_and_leaves_the_rest(azure: A
     azure.ready_vm()
     azure.ask("DELETE", azure.path())
     assert azure.ask("GET", azure.path()).body["properties"]["provisioningState"] == "Deleting"
-    with pytest.raises(Refused, match="marked for deletion"):
+    with pytest.raises(Refused, match=r"^OperationNotAllowed"):
         azure.ask("POST", azure.path("vm", "start"))
     azure.pass_time(2)
     assert azure.kinds() == ["resourceGroups", "virtualNetworks"]
@@ -154,7 +154,7 @@ def test_a_spot_vm_is_evicted_when_the_price_passes_its_limit(azure: Asker) -> N
     assert len(azure.cloud.notices) == 1
     azure.pass_time(8)
     assert azure.power() == "deallocated"
-    with pytest.raises(Refused, match=r"SpotPriceGreaterThanProvidedMaxPrice.*'0.5 USD'.*'0.6 USD'"):
+    with pytest.raises(Refused, match=r"^SpotPriceGreaterThanProvidedMaxPrice: .*'0\.5\b.*'0\.6\b"):
         azure.ask("POST", azure.path("vm", "start"))
 
 
@@ -215,5 +215,5 @@ def test_commands_need_a_vm_that_runs(azure: Asker) -> None:
     azure.ready_vm()
     azure.ask("POST", azure.path("vm", "deallocate"))
     azure.pass_time(1)
-    with pytest.raises(Refused, match="requires the VM to be running"):
+    with pytest.raises(Refused, match=r"^OperationNotAllowed"):
         azure.ask("POST", azure.path("vm", "runCommand"), {"commandId": "RunShellScript", "script": ["true"]})
