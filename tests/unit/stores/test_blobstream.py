@@ -143,7 +143,7 @@ def test_a_size_that_octal_digits_cannot_hold_travels() -> None:
     ],
 )
 def test_members_that_are_not_files_named_by_a_hash_are_refused(name: str, kind: bytes, target: str) -> None:
-    with pytest.raises(BadInput, match="not a file named by its sha256"):
+    with pytest.raises(BadInput):
         list(read_blobs(io.BytesIO(member(name, kind=kind, target=target))))
 
 

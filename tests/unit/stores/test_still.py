@@ -71,7 +71,7 @@ def test_a_file_that_was_written_to_fails_the_check_and_has_another_state(file: 
     before.check()
     with file.open("r+b") as writer:
         writer.write(b"x")
-    with pytest.raises(Corrupt, match="changed while it was read"):
+    with pytest.raises(Corrupt):
         before.check()
     assert still(file).state != before.state
 
@@ -81,7 +81,7 @@ def test_a_file_that_has_become_shorter_is_noticed_on_the_way(file: Path, straig
     region = list(still(file).regions(500_000))[-1]
     os.truncate(file, 1_100_000)
     ours, theirs = socket.socketpair()
-    with ours, theirs, pytest.raises(Corrupt, match="changed while it was read"):
+    with ours, theirs, pytest.raises(Corrupt):
         if straight:
             region.send(ours)
         list(region)

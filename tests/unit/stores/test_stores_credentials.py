@@ -36,11 +36,11 @@ def test_a_credential_comes_back_and_shows_nothing(kind: str, values: dict[str, 
 
 
 def test_a_credential_without_its_values_is_refused() -> None:
-    with pytest.raises(BadInput, match="requires its key"):
+    with pytest.raises(BadInput, match="key"):
         check_credential(PLACE, Credential("account-key"))
-    with pytest.raises(BadInput, match="has no `token`"):
+    with pytest.raises(BadInput, match="`token`"):
         check_credential(PLACE, Credential("account-key", {"key": KEY, "token": "x"}))
-    with pytest.raises(BadInput, match="`unheard-of` does not work for"):
+    with pytest.raises(BadInput, match="`unheard-of`"):
         check_credential(PLACE, Credential("unheard-of"))
     for text in ("", "[]", '{"kind": 7}', '{"kind": "sas", "token": 1}'):
         with pytest.raises(BadInput):
