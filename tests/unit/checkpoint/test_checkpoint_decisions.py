@@ -116,7 +116,7 @@ def test_best_is_kept_besides_and_nothing_else(there: list[SavedCheckpoint], kee
 
 
 def test_keeping_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError):
         to_keep([], 0)
 
 
@@ -165,7 +165,7 @@ def test_manifest_does_not_lead_out_of_its_folder(name: str) -> None:
 
 
 def test_manifest_of_a_later_format_says_so() -> None:
-    with pytest.raises(Unreadable, match="its format is 2"):
+    with pytest.raises(Unreadable, match=r"\b2\b"):
         format.load(b'{"format": 2}')
 
 

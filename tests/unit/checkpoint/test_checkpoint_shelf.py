@@ -150,12 +150,12 @@ def test_other_code_is_told_the_first_tensor_and_nothing_is_changed(begin: Calla
     steps(begin(thing=Thing(4)), 1)
     thing = Thing(5)
     before = dict(thing.held)
-    with pytest.raises(DoesNotFit, match=r"`thing/numbers` is F64 \[4\] in the checkpoint and F64 \[5\] in this code"):
+    with pytest.raises(DoesNotFit, match=r"`thing/numbers`.*\[4\].*\[5\]"):
         begin(thing=thing)
     assert thing.held == before
     with pytest.raises(DoesNotFit, match="contains `thing`"):
         begin()
-    with pytest.raises(DoesNotFit, match="it lacks `other`"):
+    with pytest.raises(DoesNotFit, match="`other`"):
         begin(thing=Thing(4), other=Thing())
 
 
@@ -184,7 +184,7 @@ def test_unstorable_value_is_refused_at_save_and_the_training_can_continue(begin
 
 
 def test_part_without_a_state_is_refused_at_once(begin: Callable[..., Checkpoint]) -> None:
-    with pytest.raises(NotStorable, match=r"`rate` has no `state_dict`") as caught:
+    with pytest.raises(NotStorable, match=r"`rate`.*`state_dict`") as caught:
         begin(rate=0.1)
     assert 'state["rate"]' in caught.value.hint
 

@@ -75,9 +75,7 @@ def test_arrays_come_back_as_they_were(kind: str) -> None:
 
 
 def test_what_cannot_be_stored_is_refused_by_its_path_with_the_way_out() -> None:
-    with pytest.raises(
-        NotStorable, match=r"`it/deep/1` cannot be stored exactly: it is of type builtins\.object"
-    ) as caught:
+    with pytest.raises(NotStorable, match=r"`it/deep/1`.*builtins\.object") as caught:
         Flattener().flatten({"deep": [1, object()]}, "it")
     assert "load_state_dict" in caught.value.hint
 
