@@ -88,7 +88,7 @@ def test_since_takes_a_time_ago_or_a_time(text: str, expected: datetime) -> None
 
 @pytest.mark.parametrize("text", ["", "yesterday", "10", "m10", "10m5h", "2025-13-01"])
 def test_since_names_what_it_expected(text: str) -> None:
-    with pytest.raises(BadInput, match="expected a time ago such as `10m`"):
+    with pytest.raises(BadInput, match="`10m`"):
         words.moment(text, NOW)
 
 
