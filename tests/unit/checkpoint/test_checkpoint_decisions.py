@@ -116,7 +116,7 @@ def test_best_is_kept_besides_and_nothing_else(there: list[SavedCheckpoint], kee
 
 
 def test_keeping_none_is_refused() -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="at least 1"):
         to_keep([], 0)
 
 
