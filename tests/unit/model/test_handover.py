@@ -179,7 +179,7 @@ def test_a_login_elsewhere_for_the_store_is_found() -> None:
 
 
 def test_a_certificate_never_vouches_for_the_clouds_own_hosts() -> None:
-    with pytest.raises(BadInput, match=r"names accounts\.azure\.arm, a public host"):
+    with pytest.raises(BadInput, match=r"accounts\.azure\.arm"):
         places(read_handover(changed(certificate=CERTIFICATE)), FORMS)
 
 
@@ -222,5 +222,5 @@ def test_an_account_written_by_hand_is_checked_field_by_field(tmp_path: Path) ->
     assert read_account(path).regions == ("eastus",)
     for name, value in {"regions": 5, "disk_gb": "big", "open_ssh": 1, "subscription": 7, "colour": "x"}.items():
         path.write_text(json.dumps({"subscription": "s", name: value}))
-        with pytest.raises(StokerError, match=f"`{name}` is unknown or of another type"):
+        with pytest.raises(StokerError, match=f"`{name}`"):
             read_account(path)

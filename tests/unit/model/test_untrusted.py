@@ -188,7 +188,7 @@ class Endless(MemoryStore):
 
 def test_no_more_than_its_kind_may_have_is_read_of_an_object() -> None:
     store = Endless()
-    with pytest.raises(Malformed, match="larger than 4 MB"):
+    with pytest.raises(Malformed):
         untrusted.fetch(Report, store, "report.json", untrusted.REPORT_BYTES, NOW)
     assert store.most == untrusted.REPORT_BYTES + 1
 
@@ -197,7 +197,7 @@ def test_no_more_than_its_kind_may_have_is_read_of_an_object() -> None:
 def test_json_that_would_take_far_more_memory_than_its_bytes_is_refused_unparsed(piece: bytes) -> None:
     data = b"[" + piece * (1_000_000 // len(piece)) + b"0]"
     tracemalloc.start()
-    with pytest.raises(Malformed, match="too many values"):
+    with pytest.raises(Malformed):
         untrusted.load(Report, data, NOW)
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
@@ -208,7 +208,7 @@ def test_a_manifest_of_half_a_million_files_is_read_and_one_of_more_is_not() -> 
     few = b'{"entries":[' + b",".join([row] * 1000) + b"]}"
     assert len(untrusted.load(Snapshot, few, NOW).entries) == 1000
     many = [wire.to_plain(Entry("a", sha256="0" * 64))] * (untrusted.MOST_ITEMS + 1)
-    with pytest.raises(Malformed, match="a list of at most 500000"):
+    with pytest.raises(Malformed, match=r"\b500000\b"):
         untrusted.read(Snapshot, {"entries": many}, NOW)
 
 
