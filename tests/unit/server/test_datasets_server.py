@@ -72,7 +72,7 @@ def test_a_reference_means_the_newest_a_number_or_a_hash(world: World) -> None:
     assert world.datasets.resolve("ants") == second
     assert world.datasets.resolve("ants@1") == first
     assert world.datasets.resolve(f"ants@{first.id[:8]}") == first
-    with pytest.raises(NotFound, match="`ants@7` not found") as unknown:
+    with pytest.raises(NotFound, match="`ants@7`") as unknown:
         world.datasets.resolve("ants@7")
     assert unknown.value.hint == "versions of `ants`: 2, 1"
     with pytest.raises(NotFound) as misspelt:
@@ -187,11 +187,11 @@ def test_a_manifest_in_another_form_would_have_two_ids_and_is_refused(world: Wor
 def test_a_lost_or_damaged_manifest_is_reported_with_the_way_to_repair_it(world: World) -> None:
     version = world.put("ants", b"a")
     world.stores["folder"].put(version.manifest, b'{"format":1,"files":[]}')
-    with pytest.raises(Corrupt, match=r"ants@1 is damaged") as damaged:
+    with pytest.raises(Corrupt, match="ants@1") as damaged:
         world.datasets.manifest(version)
     assert "stoker data put" in damaged.value.hint
     world.stores["folder"].delete(version.manifest)
-    with pytest.raises(Missing, match="manifest of ants@1 is missing"):
+    with pytest.raises(Missing, match="ants@1"):
         world.datasets.manifest(version)
     world.put("ants", b"a")
     assert Manifest.from_bytes(world.datasets.manifest(version), version.id).files[0].path == "0.bin"

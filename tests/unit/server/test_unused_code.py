@@ -114,7 +114,7 @@ def test_a_submission_that_waits_too_long_for_a_removal_is_given_up_and_holds_no
     thread = threading.Thread(target=removal)
     thread.start()
     assert begun.wait(30)
-    with pytest.raises(Unanswered, match="is being removed"):
+    with pytest.raises(Unanswered):
         arrivals.begin("team", "s")
     over.set()
     thread.join()

@@ -155,7 +155,7 @@ def test_an_input_appears_where_the_script_expects_it(tmp_path: Path) -> None:
     assert levels_above(job) == 0
     assert (work / "data/new/train.bin").read_text() == (work / "data/other/train.bin").read_text() == "bytes"
     assert (work / "data/other/prepare.py").read_text() == "code"
-    with pytest.raises(AttemptBroken):
+    with pytest.raises(AttemptBroken, match="`at: data/"):
         place_inputs(work, orders)
 
 
