@@ -225,7 +225,7 @@ class TestSharedGroup(alone.TestAzureProvider):
 
     def test_the_port_for_ssh_is_open_to_whom_it_says_and_shut_when_that_changes(self, tmp_path: Path) -> None:
         key: dict[str, Any] = {"ssh_key": KEY}
-        with pytest.raises(NotSetUp, match="does not say to which addresses"):
+        with pytest.raises(NotSetUp, match="ssh_from"):
             self.make(tmp_path, open_ssh=True, **key).start(self.request(tmp_path, "r-1"))
         cases: list[tuple[dict[str, Any], list[str]]] = [
             ({"open_ssh": True, "ssh_from": "203.0.113.7"}, ["203.0.113.7"]),

@@ -123,7 +123,7 @@ def test_a_store_that_cannot_be_reached_in_any_way_is_told_before_anything_is_st
     provider = lab.provider()
     away = Access((Route("runs/", "http://203.0.113.1:10000/devstoreaccount1/runs"),))
     request = replace(sleeping(provider, lab.folder / "home", "r-1"), access=away.to_text())
-    with pytest.raises(NoCapacity, match=r"cannot reach the store at http.*203\.0\.113\.1"):
+    with pytest.raises(NoCapacity, match=r"203\.0\.113\.1"):
         provider.start(request)
     assert provider.look() == [] and not lab.host.agents()
 

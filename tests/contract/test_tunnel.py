@@ -121,7 +121,7 @@ def test_a_token_that_was_changed_opens_nothing(tunnel: Tunnel, tmp_path: Path) 
     access = tunnel.access(tmp_path, ["blobs/"], [])
     writes = tunnel.access(tmp_path, [], ["blobs/"]).routes[0].token.partition(".")[0]
     forged = replace(access.routes[0], token=f"{writes}.{access.routes[0].token.partition('.')[2]}", writes=True)
-    with pytest.raises(StoreDenied, match="not made by this server"):
+    with pytest.raises(StoreDenied):
         open_access(replace(access, routes=(forged,))).put("blobs/code", b"changed")
     assert not (tmp_path / "blobs").exists()
 
