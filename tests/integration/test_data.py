@@ -183,7 +183,7 @@ def test_files_in_a_store_are_registered_where_they_are(place: Place, tmp_path: 
     assert [(fault.path, fault.wrong) for fault in datasets.verify(name)] == [
         ("train/1.jpg", Wrong.MISSING), ("train/2.jpg", Wrong.CHANGED),
     ]  # fmt: skip
-    with pytest.raises(Missing, match=r"`train/1.jpg` of \S+@1 is missing in the store"):
+    with pytest.raises(Missing, match=r"`train/1\.jpg`"):
         datasets.get(name, tmp_path / "elsewhere")
     assert files(tmp_path / "elsewhere") == {}
     assert add() == 2
@@ -343,7 +343,7 @@ def test_a_byte_that_comes_wrong_is_never_kept(client: Client, azurite: Azurite,
         place = Place(client, url, azurite.account_key, proxy.url(url))
         place.put(tree)
         proxy.add(Kind.GARBLE, "GET .*/contents/", times=1000)
-        with pytest.raises(Corrupt, match="do not have the hash"):
+        with pytest.raises(Corrupt):
             place.datasets.get(place.dataset, tmp_path / "out")
         assert not any(files(tmp_path / "out").values())  # none but the empty file, which has no byte to garble
         proxy.faults.clear()
@@ -391,7 +391,7 @@ def test_a_manifest_that_was_tampered_with_writes_nothing(tree: Path, place: Pla
             place.datasets.get(place.dataset, tmp_path / "out")
         assert not (tmp_path / "out").exists()
     place.store.delete(version.manifest)
-    with pytest.raises(Missing, match="is missing in the store"):
+    with pytest.raises(Missing):
         place.datasets.get(place.dataset, tmp_path / "out")
     assert place.put(tree, repair=True).version.id == version.id
     place.datasets.get(place.dataset, tmp_path / "out")
@@ -428,7 +428,7 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_or_refused(
     wish = PutOptions(tree, place.dataset, place.name)
     arguments = (wish, client.settings, Registry(client.connection), reaching, TransferProgress())
     if times == 3:
-        with pytest.raises(FileChanged, match=r"big.bin` changed during its upload"):
+        with pytest.raises(FileChanged, match=r"big\.bin`"):
             putting.put(*arguments)
         assert place.dataset not in {version.name for version in place.datasets.versions()}
     else:
@@ -483,7 +483,7 @@ def test_a_file_that_never_holds_still_is_refused(tree: Path, place: Place) -> N
             before = (tree / "big.bin").stat().st_mtime_ns
             while (tree / "big.bin").stat().st_mtime_ns == before:
                 time.sleep(0.01)
-            with pytest.raises(DatasetRefused, match=r"`big.bin` changed each of the 3 times"):
+            with pytest.raises(DatasetRefused, match=r"`big\.bin`"):
                 place.put(tree)
         finally:
             writer.kill()

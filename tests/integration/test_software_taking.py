@@ -95,7 +95,7 @@ def test_a_local_package_that_does_not_build_is_refused_where_the_script_needs_i
     (project / "broken.py").touch()
     origin = {"url": project.as_uri(), "dir_info": {"editable": True}}
     user.site.install("broken", files={"broken.pth": f"{project}\n"}, origin=origin)
-    with pytest.raises(JobInvalid, match=r"`broken`, installed from .*, cannot be built"):
+    with pytest.raises(JobInvalid, match="`broken`"):
         user.take("import broken")
     taken = user.take("try:\n    import broken\nexcept ImportError:\n    pass\n")
     assert taken.lines == ()

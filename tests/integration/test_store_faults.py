@@ -162,7 +162,7 @@ def test_a_garbled_answer_never_becomes_a_file(store: Store, proxy: FaultProxy, 
     upload(store, items)
     proxy.add(Kind.GARBLE, "GET .*data", times=99)
     for item in elsewhere(items, tmp_path / "to"):
-        with pytest.raises(Corrupt, match="do not have the hash"):
+        with pytest.raises(Corrupt):
             download(store, [item])
         assert not Path(item.place).exists()
     proxy.faults.clear()
@@ -308,7 +308,7 @@ def test_a_file_that_changes_while_it_is_sent_leaves_nothing(store: Store, tmp_p
     items = files(tmp_path, 1000, 9 << 20)
     for item in items:
         Path(item.place).write_bytes(bytes(item.size_bytes))
-        with pytest.raises(FileChanged, match="changed during its upload"):
+        with pytest.raises(FileChanged):
             upload(store, [item])
     assert list(store.list("")) == []
 

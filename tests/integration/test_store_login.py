@@ -144,7 +144,7 @@ def test_a_token_is_for_one_blob_and_for_https_alone(secure_azurite: Azurite, au
 
 def test_a_principal_that_cannot_log_in_is_told_why(secure_azurite: Azurite, authority: str) -> None:
     url = secure_azurite.new_container()
-    with pytest.raises(StoreDenied, match="login of the service principal failed: AADSTS7000215"):
+    with pytest.raises(StoreDenied, match="AADSTS7000215"):
         grant(url, login(authority, "wrong"), reads=[], writes=["runs/1/"], for_s=60)
-    with pytest.raises(StoreDenied, match="login of the service principal failed"):
+    with pytest.raises(StoreDenied, match="service principal"):
         open_store(url, login(authority, "wrong")).get("x")
