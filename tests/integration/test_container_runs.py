@@ -129,6 +129,8 @@ def test_visitors_signals_and_exit_codes_are_those_of_the_script_inside(boxed: S
 def test_a_script_that_fails_inside_fails_with_its_own_exit_code(boxed: Shell) -> None:
     boxed.job("python -c 'raise SystemExit(3)'", environment={"image": IMAGE})
     boxed.stoker("run", code=3)
+    boxed.job("python -c 'raise SystemExit(-1)'", environment={"image": IMAGE})
+    assert "exited with code 255" in boxed.stoker("run", code=255).stderr
     boxed.job("exec sh -c 'kill -9 $$'", environment={"image": IMAGE})
     boxed.stoker("run", code=137)
 

@@ -14,6 +14,7 @@ from stoker.containers import ABSENT, ContainerRequest, EngineFeatures, EngineSi
 LOOK_S = 20.0
 LABEL = "stoker.node"
 _NAMES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}  # the kernel's, and those of images
+_NARROWER = {"amd64": "386"}  # also run by the processor
 _EMULATORS = Path("/proc/sys/fs/binfmt_misc")
 _KERNELS = {one: kernel for kernel, one in _NAMES.items()}
 
@@ -56,6 +57,8 @@ class CommandLineEngine:
         words = [self.features.program, "run", "--rm", "--interactive", "--init", "--name", named(request.key)]
         words += ["--label", f"{LABEL}={request.key}", "--env", f"{request.mark}={request.key}"]
         words += ["--network", "host", "--log-driver", "none", "--pull", "never", "--workdir", request.work]
+        # Its folders are the user's own: SELinux would deny them. Podman allows 2,048 threads.
+        words += ["--no-healthcheck", "--security-opt", "label=disable", "--pids-limit", "-1"]
         words += ["--user", ":".join(map(str, request.user))] if request.user else ["--user", "0:0"]
         words += self.features.keep_user if request.keeps_user else ()
         words += ["--shm-size", str(request.shared_bytes)]
@@ -107,7 +110,7 @@ def of_image(machine: str) -> str:
 
 def foreign(image: ImageSight, engine: EngineSight, emulators: Path = _EMULATORS) -> bool:
     """The image is of another architecture, and no emulator is set up for that."""
-    if not image.architecture or image.architecture == engine.architecture:
+    if image.architecture in ("", engine.architecture, _NARROWER.get(engine.architecture)):
         return False
     return not (emulators / f"qemu-{_KERNELS.get(image.architecture, image.architecture)}").exists()
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from stoker import containers
 from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.environment.building import Workshop, carry_out, locked
+from stoker.agent.environment.context import image_source
 from stoker.agent.machine.machine import NodeFolder, NodeMachine
 from stoker.agent.processes import family
 from stoker.agent.processes.contained import READS, ContainerEntry
@@ -29,18 +30,18 @@ from stoker.containers import ContainerEngine, ContainerRequest, EngineSight, Im
 from stoker.containers.commandline import foreign, last_line
 from stoker.files import write_whole
 from stoker.model.job.commandline import with_notebooks
-from stoker.model.job.job import Environment, Job
+from stoker.model.job.job import Job
 from stoker.model.orders import Orders
 
 START_S = 120.0  # for the engine to start a container of an image that it has
 END_S = 15.0  # to remove one
 OLDEST = (3, 10)  # Python that can import stoker
 _READY = "stoker-ready"
-# `$1` is a program that the image must have. It tells what it found, and then waits for the agent to end.
+# `program` is what the image must have. It tells what it found, and then waits for the agent to end.
 _HOLD = """
-for name in python python3; do
+for name in {pythons}; do
   if command -v $name >/dev/null 2>&1; then
-    echo "python $name $($name -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)"; break
+    echo "python $name $($name -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)"
   fi
 done
 command -v cat >/dev/null 2>&1 || echo "lacks cat"
@@ -78,7 +79,7 @@ class NodeContainer:
         image is built."""
         wanted = orders.job.environment
         folder = self._machine.folder
-        source = _source(wanted, folder, code)
+        source = image_source(wanted, folder, code)
         engine, sight = self._choose(source.image)
         self._engine, self._settings = engine, containers.settings(engine, self._machine.variables)
         shop = workshop(self._settings)
@@ -192,7 +193,7 @@ class NodeContainer:
                 name, _, version = rest.partition(" ")
                 parts = version.split(".")
                 new = len(parts) == 2 and all(map(str.isdigit, parts)) and tuple(map(int, parts)) >= OLDEST
-                self.python = name if new else ""
+                self.python = self.python or (name if new else "")
 
 
 def clear_container(folder: NodeFolder) -> None:
@@ -208,37 +209,6 @@ def _run(words: Sequence[str], settings: Mapping[str, str]) -> None:
         subprocess.run(words, env=dict(settings), stdin=subprocess.DEVNULL, capture_output=True, timeout=END_S)
 
 
-def _source(wanted: Environment, folder: NodeFolder, code: Collection[str]) -> ImageSource:
-    if not wanted.dockerfile:
-        return ImageSource(image=wanted.image or "")
-    top = folder.context
-    hashed = hashlib.sha256(json.dumps([wanted.dockerfile, wanted.context, dict(wanted.build_args)]).encode())
-    context = "" if wanted.context in (None, ".") else f"{wanted.context}/"
-    for path in sorted(one for one in code if one.startswith(context) or one == wanted.dockerfile):
-        _copy(folder.work / path, top / path, hashed.update)
-    return ImageSource(
-        image=f"localhost/stoker:{hashed.hexdigest()[:32]}",
-        dockerfile=str(top / wanted.dockerfile),
-        context=str(top / context),
-        arguments=wanted.build_args,
-    )
-
-
-def _copy(file: Path, place: Path, update: Callable[[bytes], None]) -> None:
-    """By link. The name, the kind and the content count."""
-    if file.is_dir() and not file.is_symlink():
-        place.mkdir(parents=True, exist_ok=True)
-        return update(f"folder {place}\0".encode())
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if file.is_symlink():
-        place.symlink_to(file.readlink())
-        return update(f"link {place.name} {file.readlink()}\0".encode())
-    place.hardlink_to(file)
-    with file.open("rb") as read:
-        digest = hashlib.file_digest(read, "sha256").hexdigest()
-    return update(f"file {place.name} {file.stat().st_mode & 0o111} {digest}\0".encode())
-
-
 def _request(orders: Orders, machine: NodeMachine, image: str, sight: EngineSight) -> ContainerRequest:
     job, folder, own = orders.job, machine.folder, (os.getuid(), os.getgid())
     whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -249,7 +219,7 @@ def _request(orders: Orders, machine: NodeMachine, image: str, sight: EngineSigh
         key=orders.key,
         mark=MARK,
         image=image,
-        script=_HOLD.format(program=program, ready=_READY),
+        script=_HOLD.format(program=program, pythons=_pythons(program), ready=_READY),
         # Without root, an engine maps root inside to the user, or keeps the user's own id.
         user=None if sight.rootless and not os.getuid() else own,
         keeps_user=sight.rootless and bool(os.getuid()),
@@ -260,6 +230,12 @@ def _request(orders: Orders, machine: NodeMachine, image: str, sight: EngineSigh
         limits=limits,
         gpus=bool(job.gpus or job.gpu or job.processes == "gpus"),
     )
+
+
+def _pythons(program: str) -> str:
+    """Where to look for one that can import stoker: only the script's own, where the run names it. In some images
+    `python` is Python 2, and `python3` is not."""
+    return program if program.rpartition("/")[2].startswith("python") else "python python3"
 
 
 def _data_folders(places: Collection[str]) -> Iterator[str]:

@@ -8,6 +8,8 @@ command: neither a process list nor the engine's own files ever have it.
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +20,7 @@ from stoker.agent.processes.launch import RankCommand, Workplace
 from stoker.files import write_whole
 
 _SHELL = "/bin/sh"
+_NAME = re.compile(r"(?!PYTHONPATH$)[A-Za-z_][A-Za-z0-9_]*")
 _AS_STANDIN = (_SHELL, "-c", f'{STANDIN}=$$ exec "$@"', "stoker")
 READS = (_SHELL, "-c", 'eval "$(cat)"')  # what runs inside: the text that it is given
 
@@ -34,7 +37,7 @@ class ContainerEntry:
 
     def write(self, env: Mapping[str, str], work: Path) -> None:
         lines = [*surroundings(env, work), 'exec "${@:-/bin/sh}"']
-        write_whole(self.file, "\n".join(lines).encode(), mode=0o600)
+        write_whole(self.file, os.fsencode("\n".join(lines)), mode=0o600)
 
 
 def contained(command: RankCommand, entry: ContainerEntry, place: Workplace) -> RankCommand:
@@ -55,8 +58,8 @@ def spelled(env: Mapping[str, str], work: Path, words: Sequence[str], out: Path 
 
 def surroundings(env: Mapping[str, str], work: Path) -> list[str]:
     """A variable of the image stays unless it is set here; paths that Python imports from are added to those of the
-    image."""
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if name != "PYTHONPATH"]
+    image. No shell can set those with other names, such as `my-app_proxy`."""
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if _NAME.fullmatch(name)]
     if env.get("PYTHONPATH"):
         lines.append(f'export PYTHONPATH={shlex.quote(env["PYTHONPATH"])}"${{PYTHONPATH:+:$PYTHONPATH}}"')
     return [*lines, f"cd {shlex.quote(str(work))} || exit 125"]

@@ -180,8 +180,8 @@ class RankProcesses:
         self._spoolers -= ended.keys()
         for pid in sorted(ended.keys() & self._alive.keys(), key=lambda pid: self._alive[pid]):
             rank, code = self._alive.pop(pid), os.waitstatus_to_exitcode(ended[pid])
-            if pid in self._standins and code > KILLED:
-                code = KILLED - code  # how engines report a signal
+            if pid in self._standins and code - KILLED in signal.valid_signals():
+                code = KILLED - code  # how engines report a signal; 255 is none
             self.ends[rank] = RankEnd(rank, code if code >= 0 else None, -code if code < 0 else None)
             if code and self.first_failed is None and not self.asked_to_end:
                 self.first_failed = rank
@@ -260,7 +260,7 @@ def readable_text(text: str) -> int:
     """A file in memory, to be read from its beginning."""
     fd = os.memfd_create("script")
     with os.fdopen(os.dup(fd), "wb") as file:
-        file.write(text.encode())
+        file.write(os.fsencode(text))
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
 

@@ -14,7 +14,7 @@ def test_a_rank_gets_its_variables_folder_and_words_unchanged_and_keeps_those_of
     folder, out = tmp_path / "it's here", tmp_path / "out"
     folder.mkdir()
     words = ("/bin/sh", "-c", 'echo "$A" "$PYTHONPATH" "$OWN" "$(pwd)"; cat')
-    text = spelled({"A": "x 'y' \"$z\"\nlast", "PYTHONPATH": "ours"}, folder, words, out)
+    text = spelled({"A": "x 'y' \"$z\"\nlast", "my-app_proxy": "x", "PYTHONPATH": "ours"}, folder, words, out)
     env = {"PATH": "/usr/bin:/bin", "OWN": "image", "PYTHONPATH": "theirs"}
     subprocess.run(["/bin/sh", "-c", 'eval "$(cat)"'], input=text, text=True, env=env, check=True)
     assert out.read_text() == f"x 'y' \"$z\"\nlast ours:theirs image {folder}\n"
@@ -39,5 +39,6 @@ def test_an_image_of_another_architecture_needs_an_emulator(tmp_path: Path) -> N
     engine = EngineSight("e", architecture="amd64")
     assert not foreign(ImageSight("i", "amd64"), engine, tmp_path)
     assert foreign(ImageSight("i", "arm64"), engine, tmp_path)
+    assert not foreign(ImageSight("i", "386"), engine, tmp_path)
     (tmp_path / "qemu-aarch64").touch()
     assert not foreign(ImageSight("i", "arm64"), engine, tmp_path)
