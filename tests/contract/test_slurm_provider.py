@@ -129,6 +129,41 @@ class TestSlurmProvider(ProviderContract):
         assert job not in self.cluster.jobs()
         assert _agents("r-1") == []
 
+    def test_slurm_keeps_no_secret_of_a_job(self, provider: Provider, tmp_path: Path) -> None:
+        provider.start(replace(self.request(tmp_path, "r-1"), secrets={"HF_TOKEN": "hidden-17"}))
+        self._becomes(provider, "r-1", NodeState.UP)
+        kept = [path for path in self.cluster.folder.rglob("*") if path.is_file() and b"hidden-17" in path.read_bytes()]
+        assert kept == []
+        deadline = time.monotonic() + 20
+        while not (agents := _agents("r-1")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert b"HF_TOKEN=hidden-17" in Path(f"/proc/{agents[0]}/environ").read_bytes().split(b"\0")
+        assert b"hidden-17" not in Path(f"/proc/{agents[0]}/cmdline").read_bytes()
+        assert not list(tmp_path.rglob("given"))
+        provider.stop("r-1")
+
+    def test_a_job_that_an_administrator_requeues_or_whose_node_fails_is_told_as_that(
+        self, provider: Provider, tmp_path: Path
+    ) -> None:
+        for key in ("r-1", "r-2"):
+            provider.start(self.request(tmp_path, key))
+            self._becomes(provider, key, NodeState.UP)
+        jobs = self.cluster.command("squeue", "--noheader", "--sort=i", "--format=%A|%N").split()
+        requeued, failed = (row.partition("|")[0] for row in jobs)
+        while not list(tmp_path.rglob("claim"))[1:]:
+            time.sleep(0.05)
+        self.cluster.command("scontrol", "update", f"jobid={requeued}", "requeue=1")
+        self.cluster.command("scontrol", "requeue", requeued)
+        self._becomes(provider, "r-1", NodeState.GONE)
+        assert "was requeued by an administrator" in self._seen(provider, "r-1").reason
+        node = self.cluster.command("squeue", "--noheader", f"--jobs={failed}", "--format=%N").strip()
+        self.cluster.command("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+        self._becomes(provider, "r-2", NodeState.GONE)
+        assert "ended as NODE_FAIL (NodeDown): one of its nodes failed" in self._seen(provider, "r-2").reason
+        self.cluster.command("scontrol", "update", f"nodename={node}", "state=resume")
+        for key in ("r-1", "r-2"):
+            provider.stop(key)
+
 
 def _agents(key: str) -> list[int]:
     found = []

@@ -18,7 +18,7 @@ from stoker.engine.nodes.nodes import Fate, gone, is_unasked, keep, may_resume, 
 from stoker.engine.offers.deadline import noted
 from stoker.engine.offers.gathering import in_one_network
 from stoker.engine.offers.market import attend
-from stoker.engine.patience import NOT_READY, WAITED_FOR, haste, saves_in, verdict
+from stoker.engine.patience import NOT_READY, WAITED_FOR, haste, saves_in, used_up, verdict
 from stoker.model.node import Offer
 from stoker.model.orders import Notice, Wish
 from stoker.model.run.report import Outcome, Report, joined_metrics
@@ -291,6 +291,9 @@ def evicted(run: Run, now: datetime, words: str = "") -> Decision:
         return _end(run, RunState.CANCELLED, now, "cancelled", 130)
     if why := haste(run):
         return _end(run, RunState.FAILED, now, why, 125)
+    if why := used_up(run):
+        hint = "give the cluster a longer `time`, or save checkpoints more often"
+        return _end(replace(run, hint=hint), RunState.FAILED, now, why, 125)
     if attempt.yielded:
         reason = f"paused to make room for {attempt.yielded}, which has a higher priority"
         waits = Decision(replace(run, state=RunState.QUEUED, reason=reason))

@@ -14,6 +14,8 @@ MOST_REFUSED = 2  # in a row: the cause of an invalid report is likely to recur
 MOST_UNREADY = 2  # of one size, before the script has ever run: the next one lacks the same, and each is billed
 MOST_HASTY = 100  # in a row: a script can fake any number of evictions and checkpoints
 HASTY_S = 60.0  # after a node was requested
+MOST_USED_UP = 3  # in a row: each began where the last one did, and had as long
+USED_UP = 0.7  # of a time limit: less was an eviction
 NO_LIMIT = "no limit"
 
 
@@ -80,6 +82,11 @@ HASTY = Rule(
     "resumes from its last checkpoint on another machine",
     limit=f"{MOST_HASTY} in a row",
 )
+USELESS = Rule(
+    "a node reaches the time limit of its allocation without a new checkpoint",
+    "starts again in the next allocation",
+    limit=f"{MOST_USED_UP} in a row",
+)
 SCRIPT = Rule("the script fails", "tries again from its last checkpoint", limit="the job's `retries`, in the whole run")
 PREPARING = Rule(
     "the run cannot be prepared: a requirement that cannot be installed, or a Python that is missing",
@@ -104,6 +111,7 @@ TABLE = (
     UNREADY,
     REFUSED,
     HASTY,
+    USELESS,
     SCRIPT,
     PREPARING,
     TIME,
@@ -155,6 +163,21 @@ def haste(run: Run) -> str:
     if len(row) < MOST_HASTY:
         return ""
     return f"its nodes ended {MOST_HASTY} times in a row within a minute of their request"
+
+
+def used_up(run: Run) -> str:
+    """Why a run ends whose allocations are too short to get anywhere; empty: it does not."""
+    row = list(islice(takewhile(_is_used_up, without_progress(run)), MOST_USED_UP))
+    if len(row) < MOST_USED_UP:
+        return ""
+    return f"{MOST_USED_UP} allocations in a row reached their time limit without a new checkpoint"
+
+
+def _is_used_up(one: Attempt) -> bool:
+    limit_s = one.offer.limit_s if one.offer else 0.0
+    if not limit_s or not one.ended_at or one.moving or one.leaves:
+        return False
+    return (one.ended_at - one.asked_at).total_seconds() >= limit_s * USED_UP
 
 
 def _is_hasty(one: Attempt) -> bool:

@@ -19,6 +19,7 @@ from stoker.agent.machine.machine import remove_tree
 from stoker.agent.pack import pack
 from stoker.agent.processes.family import UNSHIPPED
 from stoker.errors import JobInvalid, Problem, ProviderFailed, ProviderUnavailable, StokerError
+from stoker.files import write_whole
 from stoker.model.job.fields import nearest
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
 from stoker.providers import Setup
@@ -59,8 +60,6 @@ class SlurmProvider:
         asked = wanted(need)
         if need.region or need.spot:
             return []
-        if need.size == "" and need.pool is None and need.nodes == 1:
-            return [Offer("slurm", "node", "the default partition", Decimal(0))]
         known = self._controller.partitions()
         if asked.partition and asked.partition not in known:
             if need.size:
@@ -90,8 +89,10 @@ class SlurmProvider:
         known = self._records.all()
         if not known:
             return []
-        jobs = {job.name: job for job in self._controller.jobs()}
-        return [sight for one in known for sight in self._sights(one, jobs.get(one.name))]
+        jobs: dict[str, list[SlurmJob]] = {}
+        for job in self._controller.jobs():
+            jobs.setdefault(job.name, []).append(job)
+        return [sight for one in known for sight in self._sights(one, self._actual(one, jobs.get(one.name, [])))]
 
     def stop(self, key: str) -> None:
         if self._records.of(key) is None:
@@ -117,7 +118,7 @@ class SlurmProvider:
         first = requests[0]
         name = f"{first.labels.get('run') or 'stoker'}.{self._mark[:6]}-{first.key}"
         one = self._records.of(first.key)
-        if one and (job := next(iter(self._controller.named(name)), None)):
+        if one and (job := self._actual(one, self._controller.named(name))):
             self._records.keep(replace(one, job=job.id))
             return
         asked = wanted(first.need or Need(pool=first.pool))
@@ -133,10 +134,11 @@ class SlurmProvider:
         }
         shared = {plain: value for plain, value in first.variables.items() if plain not in (*_OWN, "STOKER_NODE_KEY")}
         comment = f"stoker {self._mark} {first.labels.get('owner', '')}".strip()
+        write_whole(folder / commands.GIVEN, commands.exports({**shared, **own}), mode=0o600)
         words = commands.sbatch(name, str(folder), len(nodes), asked, lead, comment)
         one = self._records.keep(Allocation(first.key, name, tuple(node.key for node in nodes)))
         try:
-            id = self._controller.submit(words, commands.script(str(folder), nodes), {**shared, **own})
+            id = self._controller.submit(words, commands.script(str(folder), nodes))
         except ProviderUnavailable:
             raise  # it may have been submitted
         except ProviderFailed as error:
@@ -168,7 +170,19 @@ class SlurmProvider:
 
     # Looking
 
+    def _actual(self, one: Allocation, found: list[SlurmJob]) -> SlurmJob | None:
+        return commands.actual(found, one.job, self._claim(one) if len(found) > 1 else "")
+
+    def _claim(self, one: Allocation) -> str:
+        """The id of the job that has begun to work for it; empty: none has."""
+        try:
+            return (self._top / "allocations" / one.key / "claim").read_text(encoding="utf-8").strip()
+        except OSError:
+            return ""
+
     def _sights(self, one: Allocation, job: SlurmJob | None) -> list[NodeSight]:
+        if job is None and one.job and not one.ended:
+            job = self._controller.accounted(one.job)
         one = self._noted(one, job)
         keys = list(enumerate(one.keys))
         if one.is_over and not one.ended:
@@ -186,22 +200,23 @@ class SlurmProvider:
 
     def _noted(self, one: Allocation, job: SlurmJob | None) -> Allocation:
         """With its job, and how that ended: written down, because Slurm forgets it after some minutes."""
-        if one.ended:
+        if one.ended or (job is None and not one.job):
             return one
-        if job is None and one.job:
-            job = self._controller.accounted(one.job)
-            if job is None:
-                return self._records.keep(
-                    replace(one, ended=f"Slurm has no job {one.job} any more, and no account of it")
-                )
         if job is None:
-            return one
-        if not one.job:
+            forgotten = f"Slurm has no job {one.job} any more, and no account of it"
+            return self._records.keep(replace(one, ended=forgotten))
+        if job.id != one.job:
             one = self._records.keep(replace(one, job=job.id))
-        state = job.state.partition(" ")[0]
-        if state in commands.WAITING or state in commands.THERE:
+        if job.state in commands.WAITING and self._claim(one) == job.id:
+            return self._records.keep(replace(one, ended=commands.requeued(job), taken=True))
+        if not commands.is_over(job):
             return one
-        return self._records.keep(replace(one, ended=commands.ended(job), taken=state in commands.TAKEN))
+        state = job.state.partition(" ")[0]
+        words = commands.ended(job)
+        if state == "FAILED" and not self._claim(one):
+            folder = self._top / "allocations" / one.key
+            words += f"; its script did not begin: can the node write to {folder}, and do the nodes share it?"
+        return self._records.keep(replace(one, ended=words, taken=state in commands.TAKEN))
 
     def _is_released(self, one: Allocation, job: SlurmJob | None, number: int) -> bool:
         """It was stopped, and the other nodes of its allocation stay."""
@@ -236,17 +251,17 @@ class SlurmProvider:
     def _stop_all(self, one: Allocation) -> None:
         """Without its folder, an allocation that starts all the same ends at once."""
         folder = self._top / "allocations" / one.key
-        job = one.job or next((found.id for found in self._controller.named(one.name)), "")
-        if job and not one.ended:
-            self._controller.cancel(job)
-            _await(lambda: self._is_over(one.name), f"Slurm job {job}")
+        if left := [job.id for job in self._controller.named(one.name) if not commands.is_over(job)]:
+            for id in left:
+                self._controller.cancel(id)
+            _await(lambda: self._is_over(one.name), f"Slurm job {', '.join(left)}")
         for key in one.keys:
             self._end(folder / key, key)
         remove_tree(folder)
         self._records.forget(one.key)
 
     def _is_over(self, name: str) -> bool:
-        return all(job.state not in (*commands.WAITING, *commands.THERE) for job in self._controller.named(name))
+        return all(commands.is_over(job) for job in self._controller.named(name))
 
     def _end(self, folder: Path, key: str) -> None:
         """Raises ProviderFailed while log lines are not uploaded: the folder is still needed."""

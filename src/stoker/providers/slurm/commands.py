@@ -24,8 +24,12 @@ _MEANING = {
     "BOOT_FAIL": "its node did not boot",
     "DEADLINE": "it reached its deadline",
     "REVOKED": "another cluster of the federation took it",
+    "COMPLETED": "its agent ended without a report",
 }
+_OURS = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")  # how a user reaches the cluster
+_OTHERS = ("SLURM_", "SRUN_", "SQUEUE_", "SINFO_", "SCONTROL_", "SACCT_", "SBATCH_ARRAY_INX", "SBATCH_WAIT")
 _COLUMNS = "%A|%T|%r|%j"
+GIVEN = "given"  # the file with the variables of the run, secrets among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,20 @@ class AllocatedNode:
     settings: Mapping[str, str]  # plain name to the name in the environment of the batch script
 
 
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Without what would filter a list, multiply a job, or tell it of another allocation, such as the one of an
+    interactive job in which the server was started."""
+    return {name: value for name, value in given.items() if name in _OURS or not name.startswith(_OTHERS)}
+
+
+def exports(variables: Mapping[str, str]) -> str:
+    """A file for the batch script: what is in the environment of `sbatch` may be kept in Slurm's accounts for good."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(variables.items()))
+
+
 def squeue(user: str) -> list[str]:
-    """One request, whatever the number of jobs."""
-    return ["squeue", "--noheader", "--states=all", f"--user={user}", f"--format={_COLUMNS}"]
+    """One request, whatever the number of jobs. `--all`: also of partitions that are hidden."""
+    return ["squeue", "--all", "--noheader", "--states=all", f"--user={user}", f"--format={_COLUMNS}"]
 
 
 def named(user: str, name: str) -> list[str]:
@@ -66,6 +81,30 @@ def jobs(printed: str) -> list[SlurmJob]:
     """A name is last, because it may contain anything."""
     rows = (line.split("|", 3) for line in printed.splitlines())
     return [SlurmJob(*(one.strip() for one in row)) for row in rows if len(row) == 4 and row[0].strip().isdigit()]
+
+
+def show(id: str) -> list[str]:
+    return ["scontrol", "show", "job", id, "--oneliner"]
+
+
+def shown(printed: str) -> SlurmJob | None:
+    """The job that `scontrol show job` prints; None: it prints none."""
+    found = {name: value for name, _, value in (word.partition("=") for word in printed.split())}
+    if not {"JobId", "JobState"} <= set(found):
+        return None
+    return SlurmJob(found["JobId"], found["JobState"], found.get("Reason", ""), found.get("JobName", ""))
+
+
+def actual(found: Sequence[SlurmJob], id: str, claim: str) -> SlurmJob | None:
+    """Which of the jobs of one name it is: a controller that was killed while it answered may have two. `claim` is the
+    id of the one that works, `id` of the one that was submitted; empty: unknown."""
+    there = [job for job in found if not is_over(job)]
+    first = [job for job in found if claim and job.id == claim]
+    return next(iter([*first, *(job for job in (*there, *found) if job.id == id), *there, *found]), None)
+
+
+def is_over(job: SlurmJob) -> bool:
+    return job.state not in (*WAITING, *THERE)
 
 
 def steps(id: str) -> list[str]:
@@ -113,7 +152,8 @@ def submitted(printed: str) -> str:
 
 
 def script(folder: str, nodes: Sequence[AllocatedNode]) -> str:
-    """The first allocation that starts claims the folder. A later one, or one whose run was cancelled, ends at once.
+    """The first allocation that starts claims the folder. A later one, one that an administrator has requeued, or one
+    whose run was cancelled, ends at once.
 
     Signals of Slurm reach the agents by themselves; the notice of the time limit comes to this script alone, because
     some clusters signal every process of a step and so would kill the user's script.
@@ -122,7 +162,8 @@ def script(folder: str, nodes: Sequence[AllocatedNode]) -> str:
     lines = [
         "#!/bin/sh",
         f"cd {shlex.quote(folder)} 2>/dev/null || exit 0",
-        '(set -C; echo "$SLURM_JOB_ID" > claim) 2>/dev/null || [ "$(cat claim)" = "$SLURM_JOB_ID" ] || exit 0',
+        '(set -C; echo "$SLURM_JOB_ID" > claim) 2>/dev/null || { [ -s claim ] && exit 0; exit 1; }',
+        f"if [ -e {GIVEN} ]; then . ./{GIVEN}; rm -f {GIVEN}; fi",
         "trap ': > notice' USR1",
         "trap : TERM CONT",
         *(_step(number, node, own) for number, node in enumerate(nodes)),
@@ -158,7 +199,11 @@ def ended(job: SlurmJob) -> str:
     return f"Slurm job {job.id} ended as {job.state}{why}{meaning}"
 
 
-PARTITIONS = ("sinfo", "--noheader", "--format=%P|%L|%l")
+def requeued(job: SlurmJob) -> str:
+    return f"Slurm job {job.id} was requeued by an administrator, and is cancelled"
+
+
+PARTITIONS = ("sinfo", "--all", "--noheader", "--format=%P|%L|%l")
 
 
 def partitions(printed: str) -> list[Partition]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
+import os
 import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from stoker.errors import NotAllowed, NotSetUp, ProviderFailed, ProviderUnavailable
 from stoker.providers import surroundings
@@ -38,7 +38,7 @@ class SlurmController:
     """Called from several threads."""
 
     def __init__(self) -> None:
-        self._user = getpass.getuser()
+        self._user = str(os.getuid())  # names come from variables that may say anything
         self._lock = threading.Lock()
         self._partitions: tuple[float, dict[str, Partition]] | None = None
         self._kill_wait: float | None = None
@@ -49,8 +49,8 @@ class SlurmController:
     def named(self, name: str) -> list[SlurmJob]:
         return commands.jobs(self.run(commands.named(self._user, name)))
 
-    def submit(self, words: Sequence[str], script: str, variables: Mapping[str, str]) -> str:
-        printed = self.run(words, script, variables)
+    def submit(self, words: Sequence[str], script: str) -> str:
+        printed = self.run(words, script)
         if not (id := commands.submitted(printed)):
             raise ProviderUnavailable(f"sbatch printed no job id: {printed.strip()[:300]}")
         return id
@@ -65,12 +65,24 @@ class SlurmController:
             self._unless_over(commands.cancel_step(step))
 
     def accounted(self, id: str) -> SlurmJob | None:
-        """From the accounts, where there are some: Slurm itself forgets ended jobs."""
+        """Of a job that is not in the queue: from the accounts, where there are some. None: Slurm has forgotten it, by
+        its own word. An empty list alone is no proof."""
         try:
-            found = commands.jobs(self.run(commands.accounting(id)))
+            if found := commands.jobs(self.run(commands.accounting(id))):
+                return found[0]
         except (ProviderFailed, OSError):
-            return None
-        return found[0] if found else None
+            pass  # most small clusters have none
+        try:
+            said = self.run(commands.show(id))
+        except ProviderUnavailable:
+            raise
+        except ProviderFailed as error:
+            if "invalid job" in error.message.lower():
+                return None
+            raise
+        if job := commands.shown(said):
+            return job
+        raise ProviderUnavailable(f"scontrol printed nothing about job {id}: {said.strip()[:300]}")
 
     def partitions(self) -> dict[str, Partition]:
         with self._lock:
@@ -86,13 +98,13 @@ class SlurmController:
                 self._kill_wait = commands.kill_wait(self.run(["scontrol", "show", "config"]))
             return self._kill_wait
 
-    def run(self, words: Sequence[str], given: str = "", variables: Mapping[str, str] | None = None) -> str:
+    def run(self, words: Sequence[str], given: str = "") -> str:
         """Raises ProviderUnavailable while the controller is away: nothing is known then, and nothing is lost."""
         try:
             done = subprocess.run(
                 words,
                 input=given,
-                env=surroundings(variables or {}),
+                env=commands.environment(surroundings({})),
                 capture_output=True,
                 text=True,
                 errors="replace",

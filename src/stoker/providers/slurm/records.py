@@ -33,15 +33,26 @@ class Allocations:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
+        self._read: dict[Path, tuple[tuple[int, int], Allocation]] = {}  # by file, and what is replaced with it
 
     def all(self) -> list[Allocation]:
         found = []
         for path in sorted(self._folder.glob("*.json")):
             with contextlib.suppress(OSError, ValueError, TypeError):  # removed meanwhile
-                said = json.loads(path.read_text(encoding="utf-8"))
-                lists = {name: tuple(said[name]) for name in ("keys", "stopped")}
-                found.append(Allocation(**{**said, **lists}))
+                found.append(self._at(path))
         return found
+
+    def _at(self, path: Path) -> Allocation:
+        """Read again only when it was replaced: a look has thousands."""
+        status = path.stat()
+        mark = (status.st_ino, status.st_mtime_ns)
+        if (known := self._read.get(path)) and known[0] == mark:
+            return known[1]
+        said = json.loads(path.read_text(encoding="utf-8"))
+        lists = {name: tuple(said[name]) for name in ("keys", "stopped")}
+        one = Allocation(**{**said, **lists})
+        self._read[path] = mark, one
+        return one
 
     def of(self, key: str) -> Allocation | None:
         return next((one for one in self.all() if key in one.keys), None)
@@ -61,4 +72,6 @@ class Allocations:
 
     def forget(self, key: str) -> None:
         with self._lock:
-            (self._folder / f"{key}.json").unlink(missing_ok=True)
+            path = self._folder / f"{key}.json"
+            path.unlink(missing_ok=True)
+            self._read.pop(path, None)

@@ -13,7 +13,7 @@ from stoker.engine.decision import Sighting, StartNode, StopNode
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.nodes.nodes import MUTE_S, RESTART_S, claimed, release_leftovers, spared
 from stoker.engine.offers.market import Market, needs
-from stoker.engine.patience import MOST_LOST
+from stoker.engine.patience import MOST_LOST, MOST_USED_UP
 from stoker.engine.rounds import Scene, decide
 from stoker.model.job.job import Job, Spot
 from stoker.model.node import NodeSight, NodeState, Offer
@@ -105,6 +105,29 @@ def test_evictions_without_notice_are_weather_however_often(run: Run, now: datet
         run = after(run, taken(run.attempts[-1].key), now, HERE, THERE)
     assert run.state is RunState.STARTING
     assert {one.state for one in run.attempts[:-1]} == {AttemptState.EVICTED}
+
+
+def test_allocations_that_end_at_their_time_limit_without_progress_end_the_run(run: Run, now: datetime) -> None:
+    short = replace(HERE, limit_s=600.0)
+    run = run.with_newest(replace(run.attempts[0], offer=short))
+    for count in range(1, MOST_USED_UP + 1):
+        now += timedelta(minutes=10)
+        run = after(run, taken(run.attempts[-1].key), now, short)
+        assert (run.state is RunState.FAILED) == (count == MOST_USED_UP)
+    assert run.reason == "3 allocations in a row reached their time limit without a new checkpoint"
+    assert "longer `time`" in run.hint
+
+
+def test_an_allocation_that_has_saved_or_was_evicted_early_is_no_sign_that_its_limit_is_too_short(
+    run: Run, now: datetime
+) -> None:
+    short = replace(HERE, limit_s=600.0)
+    run = run.with_newest(replace(run.attempts[0], offer=short))
+    for count in range(3 * MOST_USED_UP):
+        run = run.with_newest(replace(run.attempts[-1], saved=count % 3 == 0))
+        now += timedelta(minutes=5 if count % 3 == 1 else 10)
+        run = after(run, taken(run.attempts[-1].key), now, short)
+    assert run.state is RunState.STARTING
 
 
 def report(now: datetime, **more: object) -> Report:
