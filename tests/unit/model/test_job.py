@@ -53,7 +53,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "run": words.filter(lambda text: "${" not in text),
     "source": words,
     "environment": folders
-    | st.fixed_dictionaries({"image": words}, optional={"python": words})
+    | st.fixed_dictionaries({"image": words})
     | st.fixed_dictionaries({}, optional={"requirements": folders, "python": words}),
     "data": st.dictionaries(
         variables,
@@ -263,3 +263,17 @@ def test_nodes_are_a_number_or_a_range(given: int | str, least: int, most: int) 
 def test_a_range_that_is_none_is_refused(given: object) -> None:
     with pytest.raises(JobInvalid, match="nodes: found"):
         Job.read({"name": "ants", "run": "x", "nodes": given})
+
+
+def test_metrics_may_have_names_in_any_alphabet() -> None:
+    job = Job.read(
+        {
+            "name": "a",
+            "run": "b",
+            "metrics": {"損失": "損失: (.+)"},
+            "retention": {"best": "-損失"},
+            "stop_when": "損失 < 0.1",
+        }
+    )
+    assert job.metrics == {"損失": "損失: (.+)"}
+    assert (job.retention.best, str(job.stop_when)) == ("-損失", "損失 < 0.1")

@@ -17,6 +17,8 @@ from stoker.model.job.sections import Target, TargetText
         ("loss<1e-3", Target("loss", "<", 0.001)),
         ("  val/acc:top-1 > -.5 ", Target("val/acc:top-1", ">", -0.5)),
         ("eval.loss <= 2.", Target("eval.loss", "<=", 2.0)),
+        ("損失 < 0.1", Target("損失", "<", 0.1)),
+        ("précision@5>=0.9", Target("précision@5", ">=", 0.9)),
     ],
 )
 def test_a_target_is_a_metric_a_test_and_a_number(text: str, target: Target) -> None:
@@ -26,7 +28,21 @@ def test_a_target_is_a_metric_a_test_and_a_number(text: str, target: Target) -> 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "loss", "loss <", "< 1", "loss = 1", "loss == 1", "1 < loss", "loss < x", "loss < 1 2", "loss < nan", 5],
+    [
+        "",
+        "loss",
+        "loss <",
+        "< 1",
+        "loss = 1",
+        "loss == 1",
+        "1 < loss",
+        "loss < x",
+        "loss < 1 2",
+        "loss < nan",
+        "5損 < 1",
+        "e\u202ex < 1",
+        5,
+    ],
 )
 def test_anything_else_is_explained(text: object) -> None:
     with pytest.raises(Problems) as found:

@@ -189,7 +189,7 @@ class Retention:
 
     keep: int = a(Whole(1), "how many of the newest are kept", default=3)
     best: str | None = a(
-        Maybe(Text("a metric's name, with `-` in front where less is better", r"-?[A-Za-z_][\w.@/:-]*")),
+        Maybe(Text("a metric's name, with `-` in front where less is better", r"-?[^\W\d][\w.@/:-]*")),
         "also keep the best by this metric: `val_acc`, or `-loss` if lower is better",
         default=None,
     )

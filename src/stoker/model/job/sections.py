@@ -147,7 +147,7 @@ _TESTS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-_METRIC = r"[A-Za-z_][\w.@/:-]*"
+_METRIC = r"[^\W\d][\w.@/:-]*"  # in any alphabet, as in JSON lines
 _TARGET = re.compile(rf"\s*({_METRIC})\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
 
 
@@ -184,7 +184,7 @@ class TargetText:
 
 OFF: Literal["off"] = "off"
 MetricPatterns = Mapping[str, str] | Literal["off"]
-METRIC_NAME = r"[A-Za-z_][\w.@/:-]{0,99}"
+METRIC_NAME = r"[^\W\d][\w.@/:-]{0,99}"
 MOST_REPEATS = 3
 # Each part that repeats without a limit may multiply the time for a line that does not match by the line's length.
 LONGEST_BY_REPEATS = {0: 2000, 1: 2000, 2: 1000, 3: 300}
