@@ -98,7 +98,7 @@ def _setup_command(name: str) -> Command:
             (f"stoker admin setup {name} --workspace vision-team --dry-run", "what it would create and cost"),
             (f"stoker admin setup {name} --workspace vision-team --twin --yes", "the same on the twin, free of charge"),
         ],
-        _set_up,
+        set_up,
     )
 
 
@@ -113,13 +113,14 @@ setup = PerProvider(
 )
 
 
-def _set_up(found: Groundwork, asked: GivenOptions, given: dict[str, Any]) -> int:
+def set_up(found: Groundwork, asked: GivenOptions, given: dict[str, Any]) -> int:
     path = Path(given["out"] or f"{asked.text('workspace')}.json")
     checks = _checked(found, asked, as_json=given["as_json"])
     if failed(checks):
         if given["as_json"]:
             show_json({"checks": checks, "pieces": [], "made": [], "file": None, "workspace": None})
         return 1
+    _announce(asked, as_json=given["as_json"])
     pieces = found.plan(asked)
     if given["as_json"] and (given["dry_run"] or not given["yes"]):
         show_json({"checks": checks, "pieces": pieces, "made": [], "file": None, "workspace": None})
@@ -137,11 +138,20 @@ def _set_up(found: Groundwork, asked: GivenOptions, given: dict[str, Any]) -> in
 
 def _checked(found: Groundwork, asked: GivenOptions, *, as_json: bool) -> list[Finding]:
     """Reports what would prevent runs from starting, whatever is set up; only problems are printed."""
-    checks = list(found.preflight(asked, (Need(spot=True), Need())))
-    for one in checks if not as_json else ():
-        if one.verdict is not CheckResult.OK:
+    checks: list[Finding] = []
+    if not as_json:
+        say("checking the account …")
+    for one in found.preflight(asked, (Need(spot=True), Need())):
+        checks.append(one)
+        if one.verdict is not CheckResult.OK and not as_json:
             say(finding_line(one, widest=0))
     return checks
+
+
+def _announce(asked: GivenOptions, *, as_json: bool) -> None:
+    """A cloud that throttles takes minutes to list everything."""
+    if not as_json:
+        say(f"checking what {asked.text('workspace')} has …")
 
 
 def _make(
@@ -222,7 +232,7 @@ def _teardown_command(name: str) -> Command:
             (f"stoker admin teardown {name} --workspace vision-team --dry-run", "list what exists, and how much data"),
             (f"stoker admin teardown {name} --workspace vision-team", "ask, and remove it"),
         ],
-        _tear_down,
+        tear_down,
         teardown=True,
     )
 
@@ -238,7 +248,8 @@ teardown = PerProvider(
 )
 
 
-def _tear_down(found: Groundwork, asked: GivenOptions, given: dict[str, Any]) -> int:
+def tear_down(found: Groundwork, asked: GivenOptions, given: dict[str, Any]) -> int:
+    _announce(asked, as_json=given["as_json"])
     pieces = found.survey(asked)
     if given["as_json"] and (given["dry_run"] or not given["yes"]):
         show_json({"pieces": pieces, "removed": [], "left": pieces})
