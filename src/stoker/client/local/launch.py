@@ -154,11 +154,11 @@ def _start(settings: ClientSettings) -> ServerAddress:
         if address and _health(address):
             return address
         if ended and not files.is_held(home.alive_lock):
-            raise _could_not(home, said_before, f"it ended with exit code {child.returncode}")
+            raise _could_not(home, said_before, f"it ended with exit code {child.returncode}", ended=True)
         if ended:  # another one was started at the same time: it publishes its address soon
             give_up = min(give_up, time.monotonic() + _OTHER_S)
         time.sleep(_PAUSE_S)
-    raise _could_not(home, said_before, f"it did not respond within {_START_S:.0f} s")
+    raise _could_not(home, said_before, f"it did not respond within {_START_S:.0f} s", ended=False)
 
 
 def _spawn(settings: ClientSettings, log: int) -> subprocess.Popen[bytes]:
@@ -234,15 +234,16 @@ def _older(address: ServerAddress) -> bool:
         return address.version != __version__
 
 
-def _could_not(home: Home, said_before: int, how: str) -> ServerUnavailable:
-    message, hint = _last_words(home, said_before)
+def _could_not(home: Home, said_before: int, how: str, *, ended: bool) -> ServerUnavailable:
+    message, hint = _last_words(home, said_before, ended=ended)
     return ServerUnavailable(
         f"the server could not start: {message or how}", hint=hint or f"see its log: {home.server_log}"
     )
 
 
-def _last_words(home: Home, said_before: int) -> tuple[str, str]:
-    """The `error:` and `hint:` lines at the end of the server's log; without those, its last line."""
+def _last_words(home: Home, said_before: int, *, ended: bool) -> tuple[str, str]:
+    """The `error:` and `hint:` lines at the end of the server's log; without those, the last line of one that ended.
+    The last line of one that is merely slow is not the reason."""
     try:
         with home.server_log.open("rb") as log:
             log.seek(max(said_before, os.fstat(log.fileno()).st_size - 20_000))
@@ -252,7 +253,7 @@ def _last_words(home: Home, said_before: int) -> tuple[str, str]:
     said = [line.strip() for line in lines if line.strip()]
     message = next((line.removeprefix("error:").strip() for line in reversed(said) if line.startswith("error:")), "")
     hint = next((line.removeprefix("hint:").strip() for line in reversed(said) if line.startswith("hint:")), "")
-    return message or (said[-1] if said else ""), hint
+    return message or (said[-1] if said and ended else ""), hint
 
 
 def _unusable(home: Home, error: OSError) -> HomeUnusable:
