@@ -172,7 +172,7 @@ def test_what_cannot_run_is_refused_with_its_reason(boxed: Shell, tmp_path: Path
         failed = boxed.stoker("run", code=None)
         assert reason in failed.stderr, failed
     assert f"{name} " in boxed.stoker("plan").stdout
-    assert containers(boxed) == []
+    boxed.wait_for(lambda: not containers(boxed), "the end of all containers")
 
 
 def test_what_the_engine_lacks_is_said_before_a_run(boxed: Shell) -> None:

@@ -273,7 +273,8 @@ def _lines(fd: int, seconds: float) -> Iterator[str]:
 def _explained(words: str, image: str, request: ContainerRequest) -> tuple[str, str]:
     """What the engine says of a container that did not start."""
     low = words.lower()
-    if "/bin/sh" in low and ("no such file" in low or "not found" in low):
+    # Podman's init names the program that it cannot start only as `pid1`.
+    if ("/bin/sh" in low or "exec pid1" in low) and ("no such file" in low or "not found" in low):
         return f"the image `{image}` has no shell `/bin/sh`, which starts the run's command", "choose one with a shell"
     if "exec format error" in low:
         return f"the image `{image}` is for another architecture", "choose an image for the node's architecture"
