@@ -48,7 +48,7 @@ def used(yard: HostYard) -> list[TestHost]:
 def ends_right(shell: Shell, steps: int) -> dict[str, Any]:
     shell.wait_for(lambda: shell.facts("job-1")["state"] in ENDS, "the end of job-1", 180)
     facts = shell.facts("job-1")
-    assert facts["state"] == "succeeded", (facts["reason"], facts["attempts"])
+    assert facts["state"] == "succeeded", (facts["reason"], facts["attempts"], shell.stoker("logs", "job-1").stdout)
     found = outputs(shell, "job-1")
     assert [found["rank-0.txt"], found["rank-1.txt"]] == [value_after(steps)] * 2
     return facts
