@@ -51,7 +51,8 @@ class CommandLineEngine:
             return [self.features.program, "pull", source.image]
         arguments = [f"--build-arg={name}={value}" for name, value in source.arguments.items()]
         named = ["--tag", source.image, "--file", source.dockerfile]
-        return [self.features.program, "build", *named, *arguments, source.context]
+        # A build that fails would leave the container of its last step.
+        return [self.features.program, "build", "--force-rm", *named, *arguments, source.context]
 
     def start(self, request: ContainerRequest) -> list[str]:
         words = [self.features.program, "run", "--rm", "--interactive", "--init", "--name", named(request.key)]
