@@ -72,7 +72,7 @@ def declared(call: ast.Call, values: Values) -> Iterator[ScriptFlag]:
 
 def told_to_train(flag: ScriptFlag) -> str:
     """The argument without which the script would do something else than train, or nothing: `--do_train`,
-    `--mode train`. Empty if there is no need for it."""
+    `--mode train`. Empty if the script needs none."""
     if flag.switch:
         return flag.name if _SAYS_TRAIN.fullmatch(flag.bare.lower()) and flag.default != "True" else ""
     if not _SAYS_WHAT.fullmatch(flag.bare.lower()) or "train" in (flag.default or ""):

@@ -66,7 +66,7 @@ class SlurmController:
 
     def accounted(self, id: str) -> SlurmJob | None:
         """Of a job that is not in the queue: from the accounts, where there are some. None: Slurm has forgotten it, by
-        its own word. An empty list alone is no proof."""
+        its own word. An empty list alone does not prove it."""
         try:
             if found := commands.jobs(self.run(commands.accounting(id))):
                 return found[0]

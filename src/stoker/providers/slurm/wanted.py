@@ -85,7 +85,7 @@ def limit(printed: str) -> float:
 
 
 def _seconds(text: str) -> int:
-    """0: it is no time."""
+    """0 if the text is not a time."""
     if (spelled := _SPELLED.fullmatch(text)) and any(spelled.groups()):
         return sum(int(part or 0) * unit for part, unit in zip(spelled.groups(), (86400, 3600, 60, 1), strict=True))
     if clock := _CLOCK.fullmatch(text):
@@ -100,5 +100,5 @@ def _of_clock(days: int, parts: list[int], of_day: bool) -> int:
 
 
 def lead_s(limit_s: float) -> int:
-    """Seconds of notice before a time limit; 0: there is no limit, and no notice ever comes."""
+    """Seconds of notice before a time limit; 0 without a limit: then no notice comes."""
     return max(int(min(LEAD_S, limit_s / MOST_LEAD)), 1) if limit_s else LEAD_S

@@ -38,7 +38,7 @@ class AllocationNotices:
         self._leave: object = None  # what the agent does when it has to
 
     def start(self) -> None:
-        """In the main thread, behind the agent's own handlers: SIGTERM is no order to end here, but Slurm's notice."""
+        """In the main thread, after the agent's own handlers: SIGTERM is Slurm's notice and does not end the agent."""
         signal.signal(signal.SIGTERM, self._terminated)
         self._leave = signal.signal(LEASE_OVER, self._near_limit)
         threading.Thread(target=self._run, name="slurm", daemon=True).start()
