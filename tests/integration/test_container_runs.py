@@ -100,6 +100,20 @@ def test_a_killed_agent_and_server_leave_no_container(boxed: Shell) -> None:
     boxed.wait_for(lambda: not containers(boxed) and not marked(key), "the end of the container")
 
 
+def test_a_container_that_is_removed_from_outside_costs_an_attempt_and_not_the_run(boxed: Shell) -> None:
+    boxed.job("python train.py 40 waits", environment={"image": IMAGE})
+    boxed.stoker("run", "--detach")
+    prints(boxed, "job-1", "step 10 ")
+    removed = [boxed.environ["NAME"], "rm", "--force", *containers(boxed)]
+    subprocess.run(removed, env=boxed.environ, capture_output=True, check=True)
+    prints(boxed, "job-1", "step 20 ")
+    boxed.stoker("evict", "job-1", "--notice", "2s")
+    facts = boxed.ended("job-1")
+    assert (facts["state"], len(facts["attempts"])) == ("succeeded", 3), facts
+    assert "container was removed" in facts["attempts"][0]["message"]
+    assert containers(boxed) == []
+
+
 def test_visitors_signals_and_exit_codes_are_those_of_the_script_inside(boxed: Shell) -> None:
     boxed.write(
         "train.py",

@@ -189,6 +189,7 @@ def _judge(crew: Crew) -> Judge:
         notices=crew.notices,
         fuse=crew.fuse,
         stopping=crew.stopping,
+        container=crew.container,
     )
 
 

@@ -154,6 +154,7 @@ class Judge:
     notices: NoticeBoard
     fuse: NodeFuse
     stopping: Stopping
+    container: NodeContainer | None = None
 
     def __call__(self, orders: Orders, *, out_of_memory: bool) -> Ending:
         ends, failed = self.ranks.ends, self.ranks.first_failed
@@ -165,6 +166,9 @@ class Judge:
         if failed is not None and self._is_of_a_peer(orders):
             message = self.stopping.message or "mpirun on the first node ended it"
             return Ending(Outcome.PEER_ENDED, exit_code(ends[failed]), message)
+        if failed is not None and self.container and self.container.is_lost():
+            what = f"its container was removed, or {self.container.label} was restarted"
+            return Ending(Outcome.CANCELLED, exit_code(ends[failed]), what)
         if failed is not None:
             return self._failed(orders, failed, out_of_memory=out_of_memory)
         if self.goal.reached and self.stopping.outcome in (None, Outcome.TARGET_REACHED):

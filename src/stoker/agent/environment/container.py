@@ -35,6 +35,7 @@ from stoker.model.orders import Orders
 
 START_S = 120.0  # for the engine to start a container of an image that it has
 END_S = 15.0  # to remove one
+LOSS_S = 0.5  # between the end of a rank and that of the container that took it along
 OLDEST = (3, 10)  # Python that can import stoker
 _READY = "stoker-ready"
 # `program` is what the image must have. It tells what it found, and then waits for the agent to end.
@@ -120,6 +121,13 @@ class NodeContainer:
             name = own.get("USER") or own.get("LOGNAME") or "user"
             found |= {"HOME": str(home), "USER": name, "LOGNAME": name}
         return found
+
+    def is_lost(self) -> bool:
+        """It ended while ranks were in it: somebody removed it, or its engine ended. They fail a moment before."""
+        until = time.monotonic() + LOSS_S
+        while self._held and self._held.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+        return self._held is not None and self._held.poll() is not None
 
     def stop(self) -> None:
         """Returns when nothing of it runs any more."""
