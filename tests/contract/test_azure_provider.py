@@ -54,6 +54,12 @@ MAKERS = (
 )
 
 
+class CloseWatch(AzureProvider):
+    """Every look is new: the twin runs ten times as fast as Azure."""
+
+    looks_kept_s = 0.0
+
+
 def all_stopped(provider: Provider) -> bool:
     """Stops every node that is there; true once none is."""
     keys = [one.key for one in provider.look()]
@@ -89,7 +95,7 @@ class TestAzureProvider(ProviderContract):
             **more,
         }
         (folder / "azure.json").write_text(json.dumps(account))
-        return AzureProvider(Setup(Home(folder), server=server))
+        return CloseWatch(Setup(Home(folder), server=server))
 
     def request(self, folder: Path, key: str) -> NodeRequest:
         orders = layout.orders("r", int(key.rpartition("-")[2]))
@@ -322,6 +328,29 @@ class TestAzureProvider(ProviderContract):
             provider.look()
             counts.append(len(self.cloud.ask("requests")) - before)
         assert counts[0] == counts[2] <= 4
+
+    def test_nodes_at_work_are_listed_again_after_five_seconds_or_when_one_is_started_stopped_or_renewed(
+        self, tmp_path: Path
+    ) -> None:
+        self.make(tmp_path)
+        provider = AzureProvider(Setup(Home(tmp_path), server="first"))
+        changes = (
+            lambda: provider.start(self.request(tmp_path, "r-1")),
+            lambda: provider.renew("r-1", 600.0),
+            lambda: provider.start(self.request(tmp_path, "r-2")),
+            lambda: provider.stop("r-2"),
+        )
+        for change in changes:
+            change()
+            assert self._lists(provider) > 0
+            self.cloud.wait(lambda _: {one.state for one in provider.look()} == {NodeState.UP})
+            assert self._lists(provider) == 0
+
+    def _lists(self, provider: Provider) -> int:
+        """Requests that one look sends."""
+        before = len(self.cloud.ask("requests"))
+        provider.look()
+        return len(self.cloud.ask("requests")) - before
 
     def test_whatever_removes_a_node_does_it_by_force(self, tmp_path: Path) -> None:
         """A clean shutdown of an unneeded VM is billed."""

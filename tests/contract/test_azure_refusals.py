@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 import pytest
+from test_azure_provider import CloseWatch
 
 from services import Azurite
 from stoker.errors import (
@@ -74,7 +75,7 @@ class Team:
             **more,
         }
         (self._folder / "azure.json").write_text(json.dumps(account))
-        return AzureProvider(Setup(Home(self._folder), server="mine"))
+        return CloseWatch(Setup(Home(self._folder), server="mine"))
 
     def request(self, key: str) -> NodeRequest:
         place, credential = self._azurite.new_container(), self._azurite.account_key

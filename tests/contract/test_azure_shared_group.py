@@ -76,7 +76,7 @@ class TestSharedGroup(alone.TestAzureProvider):
         (home / "secret").write_text(SECRET)
         login = {"client": self.people[person]["client_id"], "secret_file": str(home / "secret")}
         (home / "azure.json").write_text(json.dumps({**self.people["account"], **login, **more}))
-        return AzureProvider(Setup(Home(home), server=server))
+        return alone.CloseWatch(Setup(Home(home), server=server))
 
     def test_a_node_is_made_by_two_writing_requests(self, tmp_path: Path) -> None:
         """One of them: its group exists."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.account.grounds import OwnGroups
 from stoker.providers.azure.cloud import AzureCloud, Deployed, GroupMember, ResourceGroup, Vm
-from stoker.providers.azure.watch import NodeWatch
+from stoker.providers.azure.watch import KEPT_S, NodeWatch
 
 READS_AN_HOUR = 12_000  # that Azure allows a login in a subscription
 LISTS_A_MINUTE = 300  # of VMs, that the compute service allows all logins of a subscription in a region
@@ -27,6 +28,7 @@ class ManyNodes:
     def __init__(self, count: int, *, up: bool = True) -> None:
         self.up = up
         self.asked: Counter[str] = Counter()
+        self.meanwhile: Callable[[], Any] = lambda: None  # while VMs are listed
         self.keys = [f"r-{number}" for number in range(count)]
 
     def groups(self) -> list[ResourceGroup]:
@@ -36,9 +38,11 @@ class ManyNodes:
     def vms(self) -> list[Vm]:
         self.asked["vms"] += 2  # what they are, and how they are doing
         tags: dict[str, str] = {}
+        keys = list(self.keys)
+        self.meanwhile()
         if not self.up:
             return []
-        return [Vm(self._group(key), "node", tags, False, "running", "d2", "eastus", True) for key in self.keys]
+        return [Vm(self._group(key), "node", tags, False, "running", "d2", "eastus", True) for key in keys]
 
     def inventory(self) -> dict[str, list[GroupMember]]:
         self.asked["inventory"] += 1
@@ -68,8 +72,16 @@ class NoPrices:
         return 0
 
 
-def watching(cloud: Any) -> NodeWatch:
-    return NodeWatch(cloud, OwnGroups(cloud, ACCOUNT), NoPrices(), "me")  # type: ignore[arg-type]
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def watching(cloud: Any, clock: Clock | None = None, kept_s: float = KEPT_S) -> NodeWatch:
+    ground: Any = OwnGroups(cloud, ACCOUNT)
+    return NodeWatch(cloud, ground, NoPrices(), "me", kept_s=kept_s, clock=clock or Clock())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", [1, 200])
@@ -81,40 +93,88 @@ def test_a_look_is_four_lists_however_many_nodes_there_are(count: int) -> None:
     assert (len(sights), cloud.asked.total()) == (count, 4)
 
 
-def looked_at(cloud: ManyNodes, monkeypatch: pytest.MonkeyPatch, seconds: int) -> float:
+def looked_at(cloud: ManyNodes, seconds: int, kept_s: float = KEPT_S) -> float:
     """How many requests an hour of looks sends, every two seconds, as the provider recommends."""
-    now = 0.0
-    monkeypatch.setattr("stoker.providers.azure.watch.time.monotonic", lambda: now)
-    seeing = watching(cloud)
-    for second in range(0, seconds, 2):
-        now = float(second)
+    clock = Clock()
+    seeing = watching(cloud, clock, kept_s)
+    for _ in range(0, seconds, 2):
         seeing.look()
+        clock.now += 2.0
     return cloud.asked.total() * 3600 / seconds
 
 
-def test_two_hundred_nodes_at_work_stay_below_half_of_azures_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    cloud = ManyNodes(200)
-    assert looked_at(cloud, monkeypatch, 120) < READS_AN_HOUR / 2
-    assert cloud.asked["vms"] / 2 <= LISTS_A_MINUTE / 5, "five servers may be at work"
+@pytest.mark.parametrize("count", [1, 20, 200])
+def test_ten_servers_with_nodes_at_work_stay_below_azures_limits(count: int) -> None:
+    cloud = ManyNodes(count)
+    assert looked_at(cloud, 120) < READS_AN_HOUR / 5
+    assert 10 * cloud.asked["vms"] / 2 <= 2 * LISTS_A_MINUTE / 3, "ten servers may be at work, and one may start nodes"
     assert cloud.asked["inventory"] == 2
 
 
-def test_two_hundred_nodes_that_start_at_once_are_asked_about_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_hundred_nodes_that_are_watched_closely_stay_below_half_of_azures_limit() -> None:
+    cloud = ManyNodes(200)
+    assert looked_at(cloud, 120, kept_s=0.0) < READS_AN_HOUR / 2
+    assert cloud.asked["vms"] / 2 <= LISTS_A_MINUTE / 5, "five servers may start nodes"
+
+
+def test_two_hundred_nodes_that_start_at_once_are_asked_about_in_turns() -> None:
     cloud = ManyNodes(200, up=False)
-    looked_at(cloud, monkeypatch, 60)
+    looked_at(cloud, 60)
     assert 200 < cloud.asked["deployed"] <= 200 + 60 * 15  # Azure allows 25 a second, once 250 have been asked
 
 
-def test_a_node_that_is_new_is_listed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr("stoker.providers.azure.watch.time.monotonic", lambda: now)
+def test_a_node_that_is_new_is_listed_soon() -> None:
+    clock, cloud = Clock(), ManyNodes(1)
+    seeing = watching(cloud, clock, kept_s=0.0)
+    seeing.look()
+    cloud.keys.append("r-9")
+    assert seeing.look()[1].resources == ()
+    clock.now += 5.0
+    assert seeing.look()[1].resources == ("virtualMachines/node",)
+
+
+def test_a_look_is_used_again_only_for_five_seconds_and_while_all_nodes_work() -> None:
+    clock, cloud = Clock(), ManyNodes(2)
+    seeing = watching(cloud, clock)
+    assert seeing.look() == seeing.look()
+    assert cloud.asked["vms"] == 2
+    clock.now += KEPT_S
+    cloud.up = False
+    assert {one.state for one in seeing.look()} == {NodeState.STARTING}
+    cloud.up = True
+    assert {one.state for one in seeing.look()} == {NodeState.UP}
+    assert cloud.asked["vms"] == 6
+
+
+def test_a_look_without_nodes_is_not_used_again() -> None:
+    cloud = ManyNodes(0)
+    seeing = watching(cloud)
+    assert seeing.look() == []
+    cloud.keys.append("r-9")
+    assert [one.key for one in seeing.look()] == ["r-9"]
+
+
+def test_after_a_change_by_this_server_the_next_look_is_new() -> None:
     cloud = ManyNodes(1)
     seeing = watching(cloud)
     seeing.look()
     cloud.keys.append("r-9")
-    assert seeing.look()[1].resources == ()
-    now = 5.0
-    assert seeing.look()[1].resources == ("virtualMachines/node",)
+    seeing.changed()
+    assert [one.key for one in seeing.look()] == ["r-0", "r-9"]
+
+
+def test_a_look_during_which_this_server_changes_something_is_not_used_again() -> None:
+    cloud = ManyNodes(1)
+    seeing = watching(cloud)
+
+    def another() -> None:
+        cloud.keys.append("r-9")
+        seeing.changed()
+
+    cloud.meanwhile = another
+    assert [one.key for one in seeing.look()] == ["r-0"]
+    cloud.meanwhile = lambda: None
+    assert [one.key for one in seeing.look()] == ["r-0", "r-9"]
 
 
 def test_somebody_elses_machine_that_azure_describes_in_part_hides_none_of_ours() -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 import base64
 import logging
 import shlex
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
+from typing import ClassVar
 
 from stoker.errors import Conflict, LoginFailed, NoCapacity, NotAllowed, NotSetUp, ProviderFailed
 from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, Offer, Said
@@ -28,7 +29,7 @@ from stoker.providers.azure.naming import NodePlace, refuses_set
 from stoker.providers.azure.setup import site
 from stoker.providers.azure.setup.resources import ROLES_API, agrees, node_role
 from stoker.providers.azure.template import ADMIN, MachineChoice, NodeSite, deployment
-from stoker.providers.azure.watch import NodeWatch
+from stoker.providers.azure.watch import KEPT_S, NodeWatch
 
 FEATURES = Features(
     notice_s=30.0,
@@ -46,6 +47,8 @@ log = logging.getLogger(__name__)
 
 
 class AzureProvider:
+    looks_kept_s: ClassVar[float] = KEPT_S
+
     def __init__(self, setup: Setup) -> None:
         self._home = setup.home
         self._server = setup.server
@@ -75,7 +78,7 @@ class AzureProvider:
     def start(self, request: NodeRequest) -> None:
         if request.offer is None:
             raise ProviderFailed(f"no VM size given for {request.key}")
-        with self._spreading.waiting() if self._account.practitioner else nullcontext():
+        with self._changing(), self._spreading.waiting() if self._account.practitioner else nullcontext():
             if request.offer.again:
                 self._start_again(request, request.offer.again)
             elif request.gang:
@@ -160,12 +163,23 @@ class AzureProvider:
         return found
 
     def stop(self, key: str) -> None:
-        self._ground.stop(key)
+        with self._changing():
+            self._ground.stop(key)
         self._watch.forget(key)
         self._gangs.pop(key, None)
 
     def renew(self, key: str, lease_s: float) -> None:
-        self._cloud.mark(self._place(key), self._lease_tag(lease_s))
+        with self._changing():
+            self._cloud.mark(self._place(key), self._lease_tag(lease_s))
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """What was seen before this is not shown after it."""
+        watch = self._watch
+        try:
+            yield
+        finally:
+            watch.changed()
 
     def entrance(self, key: str) -> Entrance:
         return entrance(self._cloud, self._account, self._reached(key))
@@ -187,7 +201,7 @@ class AzureProvider:
 
     @cached_property
     def _watch(self) -> NodeWatch:
-        return NodeWatch(self._cloud, self._ground, self._catalogue, self._server)
+        return NodeWatch(self._cloud, self._ground, self._catalogue, self._server, kept_s=self.looks_kept_s)
 
     @cached_property
     def _ground(self) -> Ground:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from stoker.errors import NotSetUp, ProviderFailed
 from stoker.files import is_held
@@ -34,6 +34,8 @@ class TwinProvider(AzureProvider):
     """A twin that was stopped leaves no address and stays down; one that was killed, or went down with its computer,
     leaves it behind."""
 
+    looks_kept_s: ClassVar[float] = 0.0  # the twin has no rate limit
+
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._folder = setup.home.twin
@@ -42,7 +44,7 @@ class TwinProvider(AzureProvider):
 
     @property
     def features(self) -> Features:
-        return replace(super().features, look_every_s=1.0)  # the twin has no rate limit
+        return replace(super().features, look_every_s=1.0)
 
     def offers(self, need: Need) -> list[Offer]:
         """While the twin is down: the list prices of Azure, which the twin uses, too."""

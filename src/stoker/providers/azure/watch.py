@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,17 +15,33 @@ from stoker.providers.azure.naming import NodePlace
 
 SPARE = timedelta(seconds=300)  # for a VM to save and remove itself after its lease has ended
 _INVENTORY_KEPT_S, _MISSED_S = 60.0, 5.0  # Azure limits the request rate; a new group is looked up sooner
+# Azure allows all logins of a subscription 300 lists of VMs a minute in a region, and a look is two of them. While all
+# VMs work, an older look is enough: a VM reports its eviction itself.
+KEPT_S = 5.0
 _APART_S = 0.1  # between requests about single nodes that are being created: Azure has no list of those
 _EVICTED = "Azure evicted the VM"
 _GOING = ("deallocating", "deallocated", "stopping", "stopped")
 
 
 class NodeWatch:
-    def __init__(self, cloud: AzureCloud, ground: Ground, catalogue: Catalogue, server: str) -> None:
+    def __init__(
+        self,
+        cloud: AzureCloud,
+        ground: Ground,
+        catalogue: Catalogue,
+        server: str,
+        *,
+        kept_s: float = KEPT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._cloud = cloud
         self._ground = ground
         self._catalogue = catalogue
         self._server = server
+        self._kept_s = kept_s
+        self._clock = clock
+        self._steady: tuple[float, list[NodeSight]] | None = None  # when, and what: the last look, with all VMs at work
+        self._changes = 0  # that this server has made
         self._inventory: dict[str, tuple[str, ...]] = {}  # by group in lower case: its resources
         self._inventory_at = -_INVENTORY_KEPT_S
         self._starting: dict[str, Starting | None] = {}  # by node key: VMs that are being restarted
@@ -33,10 +49,21 @@ class NodeWatch:
         self.places: dict[str, NodePlace] = {}  # by node key: where it was last seen
 
     def look(self) -> list[NodeSight]:
+        steady, changes, now = self._steady, self._changes, self._clock()
+        if steady and now - steady[0] < self._kept_s:
+            return steady[1]
         found = self._ground.found()
         self.places = {one.marks.key: one.place for one in found}
         self._ask_again = {key: at for key, at in self._ask_again.items() if key in self.places}
-        return [self._seen(one) for one in found]
+        sights = [self._seen(one) for one in found]
+        at_work = bool(sights) and all(one.state is NodeState.UP for one in sights)
+        self._steady = (now, sights) if at_work and changes == self._changes else None
+        return sights
+
+    def changed(self) -> None:
+        """This server has changed a VM: what was seen before, also by a look that is under way, is not used again."""
+        self._changes += 1
+        self._steady = None
 
     def expect(self, key: str, starting: Starting | None) -> None:
         """The VM under this key is being restarted; None: it is about to be."""
@@ -89,7 +116,7 @@ class NodeWatch:
 
     def _without_machine(self, key: str, one: Holding) -> NodeSight:
         place = one.place
-        if time.monotonic() < self._ask_again.get(key, 0.0):
+        if self._clock() < self._ask_again.get(key, 0.0):
             return NodeSight(key, NodeState.STARTING)
         made = self._cloud.deployed(place)
         if made is None or not made.begun:
@@ -101,7 +128,7 @@ class NodeWatch:
             code = "" if again else made.failure.code
             return NodeSight(key, NodeState.GONE, made.failure.message, code, still=True, unfinished=again)
         if made.running or one.vm:
-            self._ask_again[key] = time.monotonic() + _APART_S * len(self._ask_again)
+            self._ask_again[key] = self._clock() + _APART_S * len(self._ask_again)
             return NodeSight(key, NodeState.STARTING)
         self._ask_again.pop(key, None)
         # While its scale set exists, Azure may restore it.
@@ -112,9 +139,9 @@ class NodeWatch:
             return _listed(one.parts)
         group = one.place.group.lower()
         kept_s = _INVENTORY_KEPT_S if group in self._inventory else _MISSED_S
-        if time.monotonic() - self._inventory_at >= kept_s:
+        if self._clock() - self._inventory_at >= kept_s:
             self._inventory = {name: _listed(parts) for name, parts in self._cloud.inventory().items()}
-            self._inventory_at = time.monotonic()
+            self._inventory_at = self._clock()
         return self._inventory.get(group, ())
 
 
