@@ -7,7 +7,7 @@ import json
 import re
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -334,7 +334,7 @@ class TestAzureProvider(ProviderContract):
     ) -> None:
         self.make(tmp_path)
         provider = AzureProvider(Setup(Home(tmp_path), server="first"))
-        changes = (
+        changes: tuple[Callable[[], None], ...] = (
             lambda: provider.start(self.request(tmp_path, "r-1")),
             lambda: provider.renew("r-1", 600.0),
             lambda: provider.start(self.request(tmp_path, "r-2")),

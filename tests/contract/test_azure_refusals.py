@@ -25,6 +25,8 @@ from stoker.errors import (
     NotAllowed,
     NotSetUp,
     PriceTooHigh,
+    ProviderFailed,
+    ProviderUnavailable,
     QuotaReached,
 )
 from stoker.model.job.job import Job, Spot
@@ -154,7 +156,7 @@ def test_a_missing_right_names_the_role_and_the_command(team: Team) -> None:
     assert error.value.hint.startswith(
         "an administrator runs: az role assignment create --role Contributor --assignee "
     )
-    assert error.value.hint.endswith(f"--scope {scope}")
+    assert f"--scope {scope} (a new role takes" in error.value.hint
 
 
 def test_a_login_that_expires_is_no_sign_that_nothing_is_there_and_the_next_look_takes_up_the_new_one(
@@ -313,6 +315,36 @@ def test_a_restart_above_the_maximum_price_is_the_weather_and_the_machine_keeps_
     team.cloud.order("price", size=SIZE, region="eastus", usd_per_hour=None)
     provider.start(again)
     team.cloud.wait(lambda _: (one := seen("r-5")) and one.state is NodeState.UP)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "of"),
+    [
+        (
+            403,
+            "RequestDisallowedByPolicy",
+            "Resource 'x' was disallowed by policy. Reasons: MFA is required.",
+            LoginFailed,
+        ),
+        (409, "ResourceGroupBeingDeleted", "The resource group is in deprovisioning state.", ProviderUnavailable),
+        (404, "ResourceGroupNotFound", "Resource group 'x' could not be found.", ProviderUnavailable),
+        (409, "DeploymentQuotaExceeded", "The limit of 800 deployments was reached.", QuotaReached),
+        (400, "LocationNotAvailableForResourceType", "The provided location is not available.", ProviderFailed),
+        (400, "NeverSeenBefore", "This is new.", ProviderFailed),
+        (418, "", "", ProviderFailed),
+    ],
+)
+def test_what_azure_says_to_a_deployment_closes_an_offer_only_where_it_is_about_the_offer(
+    team: Team, status: int, code: str, message: str, of: type[ProviderFailed]
+) -> None:
+    provider = team.provider()
+    fault = {"kind": "error", "method": "PUT", "path": "deployments", "times": 1}
+    team.cloud.order("fault", **fault, status=status, code=code, message=message)
+    with pytest.raises(ProviderFailed) as refused:
+        provider.start(team.request("r-6"))
+    assert type(refused.value) is of, refused.value.message
+    provider.start(team.request("r-6"))  # nothing is in the way of the next request
+    team.cloud.wait(lambda _: [one.state for one in provider.look() if one.key == "r-6"] == [NodeState.UP])
 
 
 def _until_refused(team: Team, provider: AzureProvider, key: str) -> None:

@@ -78,7 +78,7 @@ def test_missing_rights_end_the_run_at_once_with_the_administrators_command(user
     facts = shell.facts("reader")
     assert (facts["state"], len(facts["attempts"])) == ("failed", 1)
     assert "may not perform Microsoft.Resources/subscriptions/resourceGroups/write" in facts["reason"]
-    assert facts["hint"].endswith(f"--scope /subscriptions/{cloud.told['subscription']}")
+    assert f"--scope /subscriptions/{cloud.told['subscription']} (" in facts["hint"]
     assert cloud.empty()
 
 

@@ -83,6 +83,7 @@ def test_a_login_that_expires_before_an_eviction_is_waited_for_with_azures_own_r
     body = {"properties": {"principalId": made["object_id"], "roleDefinitionId": role}}
     place = f"/providers/Microsoft.Authorization/roleAssignments/{made['object_id']}"
     cloud.arm("PUT", place, body, "2022-04-01")
+    cloud.until_admitted(made["client_id"], "s3cret-s3cret")
     secret = shell.home / "anna.secret"
     secret.write_text("s3cret-s3cret")
     secret.chmod(0o600)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
@@ -10,6 +10,7 @@ from stoker.model.run.report import Outcome, Report
 from stoker.model.run.run import Attempt, AttemptState, Run
 
 MOST_LOST = 5  # in a row: a run whose nodes keep vanishing does not get anywhere
+MOST_CLOSED = 12  # different offers: whatever all of these were refused for is not about the offer
 MOST_REFUSED = 2  # in a row: the cause of an invalid report is likely to recur
 MOST_UNREADY = 2  # of one size, before the script has ever run: the next one lacks the same, and each is billed
 MOST_HASTY = 100  # in a row: a script can fake any number of evictions and checkpoints
@@ -61,8 +62,13 @@ NOT_STARTED = Rule(
     "a machine cannot be started for any other reason, after the script has run once",
     "tries other sizes and regions, and the same again after up to 5 minutes",
 )
+CLOSED = Rule(
+    "a first machine is refused for a reason of the cloud's own, whatever its code",
+    "takes another size or region, and this one only if there is no other",
+    limit=f"{MOST_CLOSED} different ones in a row",
+)
 LOST = Rule(
-    "a node is lost (no heartbeat, or its agent was killed), or a first machine cannot be started",
+    "a node is lost (no heartbeat, or its agent was killed), or the same first machine cannot be started",
     "resumes from its last checkpoint on another machine",
     limit=f"{MOST_LOST} in a row without a new checkpoint",
 )
@@ -107,6 +113,7 @@ TABLE = (
     SET_UP,
     NOT_SET_UP,
     NOT_STARTED,
+    CLOSED,
     LOST,
     UNREADY,
     REFUSED,
@@ -142,9 +149,24 @@ def verdict(run: Run, why: str) -> str:
     row = [one for one in without_progress(run) if was_lost(one)]
     if sum(bool(one.refused) for one in row) >= MOST_REFUSED:
         return f"{why}; {MOST_REFUSED} attempts in a row ended like this, without a new checkpoint"
-    if len(row) >= MOST_LOST:
-        return f"{why}; {MOST_LOST} attempts in a row were lost, without a new checkpoint"
+    if (closed := len(_refused_offers(row))) >= MOST_CLOSED:
+        return f"{why}; {closed} sizes and regions were refused in a row"
+    if tries(row) >= MOST_LOST:
+        return f"{why}; {len(row)} attempts in a row were lost, without a new checkpoint"
     return ""
+
+
+def tries(row: Sequence[Attempt]) -> int:
+    """How many of these were in vain: that other offers were refused says nothing about this one, unless they are
+    many."""
+    others = max(len(_refused_offers(row)) - 1, 0)
+    return len(row) - min(others, MOST_CLOSED)
+
+
+def _refused_offers(row: Sequence[Attempt]) -> set[tuple[str, str, bool]]:
+    """What the provider did not start, of these attempts."""
+    refused = (one.offer for one in row if one.trouble and one.trouble != NOT_READY)
+    return {(offer.size, offer.place, offer.spot) for offer in refused if offer}
 
 
 def _never_ready(run: Run, why: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -14,7 +14,16 @@ from stoker import errors
 from stoker.engine.decision import Sighting, StartNode
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.money import meter
-from stoker.engine.patience import HOPELESS, LOGIN, MARKET, MOST_LOST, MOST_REFUSED, NOT_READY, TABLE
+from stoker.engine.patience import (
+    HOPELESS,
+    LOGIN,
+    MARKET,
+    MOST_CLOSED,
+    MOST_LOST,
+    MOST_REFUSED,
+    NOT_READY,
+    TABLE,
+)
 from stoker.engine.queue.placement import LONGEST_DELAY_S, place
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.run.report import Effort, Kept, Outcome, Phase, Report
@@ -147,6 +156,42 @@ def test_a_first_machine_that_cannot_be_started_ends_the_run(make_run: Make, now
         assert run.state is RunState.QUEUED
         run = unstarted(run, now, "provider-failed")
     assert run.state is RunState.FAILED
+
+
+SIZES = [Offer("local", f"s{number}", "here", Decimal(1)) for number in range(2 * MOST_CLOSED)]
+
+
+def refused_everywhere(run: Run, offers: Iterable[Offer], now: datetime) -> Run:
+    for offer in offers:
+        assert run.state is RunState.QUEUED, run.reason
+        run = begin(run, now, [offer]).run
+        run = advance(run, Sighting(trouble="as the cloud says it", trouble_code="something-new"), now).run
+    return run
+
+
+def test_a_cloud_that_refuses_many_sizes_is_asked_for_the_next_one(make_run: Make, now: datetime) -> None:
+    """A policy may forbid the cheapest ones, and allow a size behind them."""
+    run = refused_everywhere(make_run(), SIZES[: MOST_CLOSED - 1], now)
+    assert run.state is RunState.QUEUED
+    assert place([run], {"local": 1}, now) == [run], "the next one at once"
+    run = refused_everywhere(run, [SIZES[MOST_CLOSED - 1]], now)
+    assert run.state is RunState.FAILED
+    assert f"{MOST_CLOSED} sizes and regions were refused" in run.reason
+
+
+def test_a_run_that_has_run_once_does_not_hammer_a_cloud_that_refuses_everything(make_run: Make, now: datetime) -> None:
+    run = refused_everywhere(lost(make_run(), now), SIZES, now)
+    assert place([run], {"local": 1}, now + timedelta(seconds=60)) == []
+    assert place([run], {"local": 1}, now + timedelta(seconds=LONGEST_DELAY_S)) == [run]
+
+
+@pytest.mark.parametrize("others", [0, 1, 4])
+def test_an_offer_that_is_refused_again_and_again_ends_the_run_whatever_else_was_refused(
+    make_run: Make, now: datetime, others: int
+) -> None:
+    run = refused_everywhere(make_run(), [*SIZES[1 : others + 1], *SIZES[:1] * (MOST_LOST - 1)], now)
+    assert run.state is RunState.QUEUED
+    assert refused_everywhere(run, SIZES[:1], now).state is RunState.FAILED
 
 
 def test_a_store_that_cannot_be_used_costs_no_attempt_no_money_and_says_why(make_run: Make, now: datetime) -> None:

@@ -126,7 +126,8 @@ def test_a_missing_right_names_the_action_the_role_and_the_administrators_comman
     assert "may not perform Microsoft.Resources/subscriptions/resourceGroups/write" in error.message
     assert error.message.endswith(": it requires the role Contributor")
     assert error.hint == (
-        f"an administrator runs: az role assignment create --role Contributor --assignee o1 --scope {SCOPE}"
+        f"an administrator runs: az role assignment create --role Contributor --assignee o1 --scope {SCOPE} "
+        "(a new role takes some minutes to apply)"
     ), "the node's own group is not there to assign anything at"
 
 
@@ -167,7 +168,13 @@ def test_a_text_that_wraps_nothing_is_reported_as_it_is(message: str) -> None:
         ("ScopeLocked", Locked, "az lock delete"),
         ("SubscriptionNotFound", NotSetUp, "az account list"),
         ("InvalidAuthenticationTokenTenant", LoginFailed, "az login --tenant"),
-        ("LocationNotAvailableForResourceGroup", NotSetUp, "list-locations"),
+        ("LocationNotAvailableForResourceGroup", ProviderFailed, "list-locations"),
+        ("NoRegisteredProviderFound", ProviderFailed, "list-locations"),
+        ("DeploymentQuotaExceeded", QuotaReached, "stoker cleanup"),
+        ("NetworkSecurityGroupCountLimitReached", QuotaReached, "stoker cleanup"),
+        ("SubnetIsFull", QuotaReached, "stoker cleanup"),
+        ("QuotaExceeded", QuotaReached, "stoker cleanup"),
+        ("MarketplacePurchaseEligibilityFailed", NotSetUp, "az vm image terms accept"),
         ("InvalidResourceGroupLocation", NameTaken, "az group show"),
         ("RequestDisallowedByAzure", ProviderFailed, "name other regions in azure.json"),
     ],
@@ -178,6 +185,51 @@ def test_each_refusal_has_its_class_its_words_and_a_command(code: str, of: type[
     assert error.message.startswith(f"starting ants-7: {code}: ")
     assert "as Azure says it" in error.message
     assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["ResourceGroupBeingDeleted", "ResourceGroupNotFound", "AnotherOperationInProgress", "DiskServiceInternalError"],
+)
+def test_what_passes_by_itself_is_waited_for(code: str) -> None:
+    error = refused(code, "as Azure says it")
+    assert type(error) is ProviderUnavailable
+    assert f"{code}: as Azure says it" in error.message
+
+
+@pytest.mark.parametrize("code", ["AcrossTheBoard", "NeverSeenBefore", "LimitOfPatience", "OSProvisioningTimedOut"])
+def test_an_unknown_code_closes_the_offer_and_nothing_else(code: str) -> None:
+    assert type(refused(code, "as Azure says it")) is ProviderFailed
+
+
+MFA = (
+    "Resource 'stoker-1' was disallowed by policy. Reasons: MFA is required. See error details for policy IDs.",
+    "Users must authenticate with multi-factor authentication to create or update resources.",
+)
+
+
+@pytest.mark.parametrize("said", MFA)
+def test_a_login_without_a_second_factor_is_no_policy_about_one_size(said: str) -> None:
+    """Every change is refused until the person logs in again, so no offer is closed for it."""
+    error = refused("RequestDisallowedByPolicy", said)
+    assert type(error) is LoginFailed
+    assert said in error.message
+    assert "az login" in error.hint
+
+
+def test_a_deployment_that_is_refused_as_a_whole_for_want_of_machines_is_the_weather() -> None:
+    said = (
+        "The template deployment failed with error: 'The resource with id: '/x' failed validation with message: 'The "
+        "requested size for resource '/x' is currently not available in location 'eastus' zones '' for subscription "
+        "'s'. Please try another size. See https://aka.ms/azureskunotavailable for details.'.'."
+    )
+    assert type(refused("InvalidTemplateDeployment", said)) is NoCapacity
+
+
+def test_a_quota_without_figures_is_a_quota_and_another_refusal_under_its_code_is_none() -> None:
+    said = "Operation could not be completed as it results in exceeding approved LowPriorityCores quota."
+    assert type(refused("OperationNotAllowed", said)) is QuotaReached
+    assert type(refused("OperationNotAllowed", "The VM is being deallocated.")) is ProviderFailed
 
 
 @pytest.mark.parametrize("service", ["Microsoft.Compute/virtualMachines", "Microsoft.Network/virtualNetworks", ""])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from stoker.engine.patience import MARKET, MOST_LOST
+from stoker.engine.patience import MARKET, MOST_LOST, tries
 from stoker.engine.queue.clusters import held_nodes
 from stoker.engine.queue.order import (
     NOTHING_KNOWN,
@@ -180,7 +180,7 @@ def room_of(run: Run) -> str:
 def _ready(run: Run, now: datetime) -> bool:
     """After a second lost node in a row, each retry waits longer: a broken machine is not flooded with requests. Market
     conditions have their own pauses."""
-    lost = len(list(takewhile(_was_lost, reversed(run.attempts))))
+    lost = tries(list(takewhile(_was_lost, reversed(run.attempts))))
     newest = run.attempt
     if lost < 2 or newest is None or newest.ended_at is None:
         return True

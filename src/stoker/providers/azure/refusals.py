@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from stoker.errors import (
@@ -25,8 +25,8 @@ _CAPACITY |= {"OverconstrainedZonalAllocationRequest", "SpotAllocationFailed", "
 _PRICE = {"SpotPriceGreaterThanProvidedMaxPrice"}
 _QUOTA = {"QuotaExceeded", "OperationNotAllowed"}
 # Limits of a subscription besides vCPUs: every VM that Azure restores has an address, and every node a role.
-_COUNTS = {"PublicIPCountLimitReached", "StaticPublicIPCountLimitReached", "IPv4StandardSkuPublicIpCountLimitReached"}
-_COUNTS |= {"RoleAssignmentLimitExceeded", "ResourceGroupQuotaExceeded", "ResourceQuotaExceeded"}
+# Services have codes of their own for it, such as PublicIPCountLimitReached and DeploymentQuotaExceeded.
+_COUNTS = re.compile(r"SubnetIsFull|\w+(?:Limit|Quota)(?:Reached|Exceeded)")
 _RIGHTS = {"AuthorizationFailed", "LinkedAuthorizationFailed"}
 _TOKEN = {"ExpiredAuthenticationToken", "InvalidAuthenticationToken", "AuthenticationFailed"}
 _PLACE = {"LocationNotAvailableForResourceGroup", "LocationNotAvailableForResourceType", "NoRegisteredProviderFound"}
@@ -37,6 +37,13 @@ _POLICY = {"RequestDisallowedByPolicy"}
 # The compute service has OperationNotAllowed around it, which is the code of a quota, too.
 _THROTTLED = {"TooManyRequests", "SubscriptionRequestsThrottled", "ResourceRequestsThrottled"}
 _BUSY = {"InternalServerError", "RetryableError", "ServerTimeout", "ServiceUnavailable", "GatewayTimeout"}
+# Something of the same name is being deleted or changed, or something new is not known everywhere yet.
+_BUSY |= {"ResourceGroupBeingDeleted", "ResourceGroupNotFound", "ReferencedResourceNotProvisioned"}
+_BUSY |= {"AnotherOperationInProgress", "RetryableErrorDueToAnotherOperation", "OperationPreempted"}
+# Faults of Azure's own, for which its documents say to try again.
+_BUSY |= {"NetworkingInternalOperationError", "DiskServiceInternalError", "InternalExecutionError"}
+# Of an image of one's own, for every size and in every region.
+_TERMS = {"MarketplacePurchaseEligibilityFailed", "ResourcePurchaseValidationFailed"}
 _UNANSWERED = {"ServiceRequestError", "ServiceResponseError", "DecodeError", "ConnectTimeout"}  # and their kinds
 # Azure has an older and a newer wording.
 _LIMIT = re.compile(
@@ -52,6 +59,8 @@ _QUOTAS = "https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlad
 _ACTION = re.compile(r"perform action '([^']+)' (?:over|at) scope '([^']+)'")
 _WHO = re.compile(r"object id '([^']+)'")
 _DIRECTORY = re.compile(r"AADSTS(\d+)(?:: [^\r\n]*?(?=\s*Trace ID|\s*Correlation ID|[\r\n]|$))?")  # a refused login
+_SECOND_FACTOR = re.compile(r"\bMFA is required|multi-?factor authentication", re.IGNORECASE)
+_UNAVAILABLE = re.compile(r"azureskunotavailable|currently not available in location", re.IGNORECASE)
 _ASSIGNMENT = re.compile(r'"policyAssignment":\s*\{"name":\s*"([^"]*)",\s*"id":\s*"([^"]*)"')
 _LONGEST_TEXT = 50_000  # of a message that is read as JSON
 _NAMESPACE = re.compile(r"namespace '([\w.]+)'")
@@ -65,7 +74,7 @@ def translated(error: Exception, doing: str) -> ProviderFailed:
         code, message = list(named.items())[-1] if named else (type(error).__name__, _first_line(error))
         return ProviderUnavailable(f"{doing}: Azure is throttling requests: {code}: {message}")
     for codes, speak in _SPEAK:
-        if found := next((code for code in named if code in codes), None):
+        if found := next((code for code in named if _is_one(code, codes)), None):
             return speak(f"{doing}: {found}", named[found])
     kind = type(error).__name__
     if kind in ("CredentialUnavailableError", "ClientAuthenticationError"):
@@ -79,6 +88,10 @@ def translated(error: Exception, doing: str) -> ProviderFailed:
     return ProviderFailed(f"{doing}: {code}: {message}")
 
 
+def _is_one(code: str, codes: Collection[str] | re.Pattern[str]) -> bool:
+    return bool(codes.fullmatch(code)) if isinstance(codes, re.Pattern) else code in codes
+
+
 # Login errors of the directory, by number: our message, and what to do.
 _LOGINS = {
     "7000215": ("the secret of the login is wrong", "put the right one into the `secret_file` of azure.json"),
@@ -89,7 +102,7 @@ _LOGINS = {
     "700016": ("the directory does not know this login", "set the right `client` and `tenant` in azure.json"),
     "90002": ("unknown directory", "set the right `tenant` in azure.json"),
     **dict.fromkeys(("700082", "70043", "70008", "50173", "50132"), ("your login to Azure has expired", "az login")),
-    **dict.fromkeys(("50076", "50079"), ("Azure requires multi-factor authentication", "az login")),
+    **dict.fromkeys(("50076", "50078", "50079"), ("Azure requires multi-factor authentication", "az login")),
 }
 
 
@@ -115,8 +128,9 @@ def _tenant(doing: str, message: str) -> ProviderFailed:
 
 
 def _no_place(doing: str, message: str) -> ProviderFailed:
+    """Other regions may have it, so this one is closed and the next one tried."""
     hint = "az account list-locations --output table lists the regions"
-    return NotSetUp(f"{doing}: unavailable in this Azure region: {message}", hint=hint)
+    return ProviderFailed(f"{doing}: unavailable in this Azure region: {message}", hint=hint)
 
 
 def _taken(doing: str, message: str) -> ProviderFailed:
@@ -137,10 +151,11 @@ def _price(doing: str, message: str) -> ProviderFailed:
 
 
 def _quota(doing: str, message: str) -> ProviderFailed:
-    """Azure uses OperationNotAllowed for other errors too; it is about the quota only if it contains the figures."""
+    """Azure uses OperationNotAllowed for other errors too; it is about the quota only if it says so."""
     limit, family = _LIMIT.search(message), _FAMILY.search(message)
     if not limit:
-        return ProviderFailed(f"{doing}: {message}")
+        told = family or doing.endswith("QuotaExceeded")
+        return _count(doing, message) if told else ProviderFailed(f"{doing}: {message}")
     most, used, asked = limit.groups()
     named = family[1].strip() if family else "these sizes"
     what = _FAMILIES.get(named.lower(), named)
@@ -175,12 +190,15 @@ def _rights(doing: str, message: str) -> ProviderFailed:
     role = "'User Access Administrator'" if action.startswith("Microsoft.Authorization/") else "Contributor"
     return NotAllowed(
         f"{doing}: this login may not perform {action}: it requires the role {role}",
-        hint=f"an administrator runs: az role assignment create --role {role} --assignee {who} --scope {scope}",
+        hint=f"an administrator runs: az role assignment create --role {role} --assignee {who} --scope {scope} (a new "
+        "role takes some minutes to apply)",
     )
 
 
 def _template(doing: str, message: str) -> ProviderFailed:
-    """Azure may refuse the whole deployment, in other words, for lack of the right to one of its parts."""
+    """Azure may refuse the whole deployment, in other words, for lack of the right to one of its parts, or of VMs."""
+    if _UNAVAILABLE.search(message):
+        return _capacity(doing, message)
     return _rights(doing, message) if _ACTION.search(message) else ProviderFailed(f"{doing}: {message}")
 
 
@@ -190,7 +208,10 @@ def _locked(doing: str, message: str) -> ProviderFailed:
 
 
 def _policy(doing: str, message: str) -> ProviderFailed:
-    """Another size or region may be allowed, so this offer is closed and the next one tried."""
+    """Another size or region may be allowed, so this offer is closed and the next one tried. That changes require a
+    second factor is a rule of Azure's about the login, under the same code."""
+    if _SECOND_FACTOR.search(message):
+        return LoginFailed(f"{doing}: Azure requires multi-factor authentication for changes: {message}", hint=_FACTOR)
     found = _ASSIGNMENT.search(message)
     if not found:
         return ProviderFailed(f"{doing}: a policy of your organisation refuses it: {message}", hint=_POLICIES)
@@ -204,6 +225,7 @@ def _policy(doing: str, message: str) -> ProviderFailed:
     )
 
 
+_FACTOR = "az logout, then az login with a second factor (Azure CLI 2.76 or newer); or use a service principal"
 _POLICIES = "az policy assignment list --output table lists them; name other regions or sizes in azure.json"
 
 
@@ -231,11 +253,16 @@ def _unregistered(doing: str, message: str) -> ProviderFailed:
     )
 
 
+def _terms(doing: str, message: str) -> ProviderFailed:
+    hint = "az vm image terms accept --urn PUBLISHER:OFFER:SKU:VERSION, or name another `image` in azure.json"
+    return NotSetUp(f"{doing}: the terms of the image are not accepted in this subscription: {message}", hint=hint)
+
+
 def _no_subscription(doing: str, message: str) -> ProviderFailed:
     return NotSetUp(f"{doing}: {message}", hint="az account list shows yours; name one of them in azure.json")
 
 
-_SPEAK = (
+_SPEAK: tuple[tuple[Collection[str] | re.Pattern[str], Callable[[str, str], ProviderFailed]], ...] = (
     (_POLICY, _policy),
     ({"RequestDisallowedByAzure"}, _region),
     (_CAPACITY, _capacity),
@@ -248,6 +275,7 @@ _SPEAK = (
     ({"InvalidAuthenticationTokenTenant"}, _tenant),
     (_PLACE, _no_place),
     (_TAKEN, _taken),
+    (_TERMS, _terms),
     ({"InvalidTemplateDeployment"}, _template),
     ({"ReadOnlyDisabledSubscription"}, _disabled),
     ({"MissingSubscriptionRegistration"}, _unregistered),
