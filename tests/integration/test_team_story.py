@@ -57,7 +57,7 @@ class Team:
         """With what practitioners need."""
         words = ["--workspace", "vision-team", "--region", "eastus", "--budget", "200", "--mail", "admin@example.org"]
         words += ["--practitioner", self.person["object_id"], "--twin", "--yes", *more]
-        return self.admin.stoker("admin", "setup", "azure", *words, patience_s=180)
+        return self.admin.stoker("admin", "setup", "azure", *words, patience_s=300)
 
     def join(self, code: int = 0) -> Any:
         """The twin is the administrator's, so that Anna has to agree to its host."""
@@ -271,7 +271,7 @@ def test_a_machine_whose_server_is_gone_removes_itself_with_its_one_right(team: 
 
 def test_a_teardown_proves_that_nothing_is_left(team: Team) -> None:
     words = ("admin", "teardown", "azure", "--workspace", "vision-team", "--twin", "--yes")
-    done = team.admin.stoker(*words, patience_s=180)
+    done = team.admin.stoker(*words, patience_s=300)
     (account,) = (line for line in done.stdout.splitlines() if line.startswith("storage account"))
     assert account.split()[-1] in ("B", "kB", "MB"), "how much data would be lost"
     assert done.stderr.splitlines()[-1] == "0 resources left, $0.00 a month"

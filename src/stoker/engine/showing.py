@@ -111,7 +111,7 @@ def when_alone(
     if is_twin(job.on):
         there = f"on `{original(job.on)}`, it would continue until it ends{_at_most(job, features, budget, limits)}"
         return f"The twin is on this computer: if it sleeps, the run pauses, and continues when it wakes ({there})."
-    if features.shares_files and not features.lease_s:
+    if features.shares_files and not features.lease_s and not features.elsewhere:
         return "The run stops while this computer sleeps, and continues when it wakes."
     if state in (RunState.QUEUED, RunState.PAUSED, RunState.STARTING, None):
         begin = "Once the run is running, you can close this computer: it continues"
@@ -132,6 +132,8 @@ def _at_most(job: Job, features: Features, budget: Decimal | None, limits: Seque
 
 
 def _evicted(job: Job, features: Features) -> str:
+    if features.elsewhere:
+        return "; if its allocation ends first, the run resumes when this computer is back"
     if not job.spot:
         return ""
     if job.most_nodes > 1:

@@ -23,6 +23,7 @@ class Features:
     spot: bool = False
     containers: bool = False
     shares_files: bool = False  # a path on the submitting computer means the same on the node
+    elsewhere: bool = False  # its nodes are other computers all the same, and continue while this one sleeps
     look_every_s: float = 5.0  # how often looking is worth its cost
     look_idle_s: float = 60.0  # the same, while nothing of ours is known to be there
     market: bool = False  # its offers differ in size, place and price

@@ -38,7 +38,12 @@ _OWN = ("STOKER_ACCESS", "STOKER_SEAL")  # of each node alone; the other variabl
 class SlurmProvider:
     # Slurm looks twice a minute for what is over, and kills it KillWait later: only then does it say how it ended.
     features: ClassVar[Features] = Features(
-        notice_s=float(LEAD_S), overstay_s=90.0, shares_files=True, look_every_s=2.0, patience_s=300.0
+        notice_s=float(LEAD_S),
+        overstay_s=90.0,
+        shares_files=True,
+        elsewhere=True,
+        look_every_s=2.0,
+        patience_s=300.0,
     )
 
     def __init__(self, setup: Setup) -> None:

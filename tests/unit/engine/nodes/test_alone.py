@@ -27,6 +27,13 @@ def job(**given: Any) -> Job:
     ("given", "features", "budget", "told"),
     [
         ({}, HERE, None, "The run stops while this computer sleeps, and continues when it wakes."),
+        (
+            {"on": "slurm"},
+            replace(HERE, elsewhere=True),
+            None,
+            "You can close this computer: the run continues until it ends; if its allocation ends first, the run "
+            "resumes when this computer is back.",
+        ),
         ({}, CLOUD, None, "You can close this computer: the run continues until it ends, at most 24 h."),
         (
             {"on": "azure", "spot": True, "lease": "24h"},

@@ -29,6 +29,7 @@ _FORMS = (
     (re.compile(rf"""(?i)((?:{_SECRET_WORD})|\bsig|\bcode)=[^&;\s"']+"""), r"\1=<secret>"),
     # As part of other text: as JSON, also inside a JSON string, and as YAML.
     (re.compile(rf"""(?i)((?:{_SECRET_WORD})\\*["']\s*:\s*\\*["'])(?:[^"'\\]|\\[^"'])+"""), r"\1<secret>"),
+    (re.compile(rf"""(?i)((?:{_SECRET_WORD}): +)(?:(\\*["'])[^\n]*?\2|\[[^\]\n]*\])"""), r"\1<secret>"),
     (re.compile(rf"""(?i)((?:{_SECRET_WORD}): +)[^\s"'<,]+"""), r"\1<secret>"),
     # Azure signs the addresses of its operations.
     (re.compile(r"([?&][tcsh]=)[^&\s\"'<]{16,}"), r"\1<secret>"),
