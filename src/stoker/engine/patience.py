@@ -164,8 +164,9 @@ def tries(row: Sequence[Attempt]) -> int:
 
 
 def _refused_offers(row: Sequence[Attempt]) -> set[tuple[str, str, bool]]:
-    """What the provider did not start, of these attempts."""
-    refused = (one.offer for one in row if one.trouble and one.trouble != NOT_READY)
+    """What the provider did not start, of these attempts, for a reason that may be about the offer."""
+    others = (*WEATHER, *HOPELESS, NOT_READY, "")
+    refused = (one.offer for one in row if one.trouble not in others)
     return {(offer.size, offer.place, offer.spot) for offer in refused if offer}
 
 

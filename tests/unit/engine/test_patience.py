@@ -161,11 +161,11 @@ def test_a_first_machine_that_cannot_be_started_ends_the_run(make_run: Make, now
 SIZES = [Offer("local", f"s{number}", "here", Decimal(1)) for number in range(2 * MOST_CLOSED)]
 
 
-def refused_everywhere(run: Run, offers: Iterable[Offer], now: datetime) -> Run:
+def refused_everywhere(run: Run, offers: Iterable[Offer], now: datetime, code: str = "something-new") -> Run:
     for offer in offers:
         assert run.state is RunState.QUEUED, run.reason
         run = begin(run, now, [offer]).run
-        run = advance(run, Sighting(trouble="as the cloud says it", trouble_code="something-new"), now).run
+        run = advance(run, Sighting(trouble="as the cloud says it", trouble_code=code), now).run
     return run
 
 
@@ -182,6 +182,15 @@ def test_a_cloud_that_refuses_many_sizes_is_asked_for_the_next_one(make_run: Mak
 def test_a_run_that_has_run_once_does_not_hammer_a_cloud_that_refuses_everything(make_run: Make, now: datetime) -> None:
     run = refused_everywhere(lost(make_run(), now), SIZES, now)
     assert place([run], {"local": 1}, now + timedelta(seconds=60)) == []
+    assert place([run], {"local": 1}, now + timedelta(seconds=LONGEST_DELAY_S)) == [run]
+
+
+@pytest.mark.parametrize("code", LOGIN.codes)
+def test_a_login_that_fails_is_not_tried_with_one_offer_after_the_other(
+    make_run: Make, now: datetime, code: str
+) -> None:
+    run = refused_everywhere(make_run(), SIZES[:6], now, code)
+    assert place([run], {"local": 1}, now + timedelta(seconds=10)) == []
     assert place([run], {"local": 1}, now + timedelta(seconds=LONGEST_DELAY_S)) == [run]
 
 
