@@ -128,6 +128,7 @@ TABLE = (
 )
 
 WEATHER = (*MARKET.codes, *LOGIN.codes)  # count neither as losses nor as failures
+ROOM = ("no-capacity", "quota-reached")  # of those, the ones that fewer nodes may not meet
 HOPELESS = NOT_SET_UP.codes  # a person has to act: a retry changes nothing
 NOT_READY = UNREADY.codes[0]
 WAITED_FOR = (*LOGIN.codes, *SET_UP.codes)  # the same for every size and place: only a person can change it

@@ -8,7 +8,7 @@ in advance; the attempt saves and ends when all of them are ready.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -19,13 +19,15 @@ from stoker.engine.money.paying import times
 from stoker.engine.nodes.lease import node_key
 from stoker.engine.offers.deadline import Urgency, outlook
 from stoker.engine.offers.gathering import choose_near
-from stoker.engine.offers.market import MOST_REFUSALS, NOTICE_S, Market, fits_whole
+from stoker.engine.offers.market import MOST_REFUSALS, NOTICE_S, Market, fits_whole, same
+from stoker.engine.patience import ROOM
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Notice, Wish
 from stoker.model.run.report import Refusal
 from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
 
 PATIENCE_S = 30.0  # without work, before a run that waits for all of its nodes continues with fewer
+REMEMBERED_S = 600.0  # how many nodes a place has refused at once, before so many are requested there again
 SETTLED_S = 60.0  # of work, before it is interrupted to grow
 WORTH = 4.0  # it does not grow for less work than this many restarts
 
@@ -45,6 +47,37 @@ def widths(run: Run, room: int | None) -> range:
     """How many nodes it may start with, the preferred number first. `room`: None: its queue does not limit it."""
     most = run.job.most_nodes if room is None else min(run.job.most_nodes, room)
     return range(most, run.job.least_nodes - 1, -1)
+
+
+def narrowed(run: Run, market: Market, now: datetime) -> Market:
+    """With as much room in each place as its refusals have shown. Few providers tell in advance how many nodes they
+    have; a run that can do with fewer must not ask for all of them again and again."""
+    if not run.job.is_elastic or not run.attempts:
+        return market
+    return {ask: [_narrowed(run, one, now) for one in offers] for ask, offers in market.items()}
+
+
+def _narrowed(run: Run, offer: Offer, now: datetime) -> Offer:
+    room = next((nodes for nodes, at in _rooms(run, offer) if 0 <= (now - at).total_seconds() < REMEMBERED_S), None)
+    return offer if room is None or not fits_whole(offer, room) else replace(offer, slots=room)
+
+
+def _rooms(run: Run, offer: Offer) -> Iterator[tuple[int, datetime]]:
+    """How many new nodes of this offer its provider seemed to have, and when, the newest first."""
+    for attempt in reversed(run.attempts):
+        yield from ((one.room, one.at) for one in reversed(attempt.refusals) if one.room and same(one.offer, offer))
+        fresh = [one for one in attempt.members if one.offer and not one.offer.again and same(one.offer, offer)]
+        if attempt.trouble in ROOM and attempt.ended_at and len(fresh) > 1:
+            # The first node has the trouble of the whole attempt, whichever node it was.
+            refused = max(sum(one.trouble in ROOM for one in fresh if one.node), 1)
+            needed = run.job.least_nodes - (len(attempt.members) - len(fresh))
+            left = _left(len(fresh), refused if refused < len(fresh) - 1 else len(fresh))
+            yield max(left, needed, 1), attempt.ended_at
+
+
+def _left(asked: int, refused: int) -> int:
+    """How many of them may be available. Where all were refused, the provider gives all or none: perhaps half."""
+    return asked - refused if refused < asked else asked // 2
 
 
 def hurries(run: Run, now: datetime) -> str:
@@ -127,7 +160,8 @@ def attended(run: Run, seen: Sighting, now: datetime) -> Decision | None:
     if attempt is None or not attempt.growth or attempt.notice or attempt.state.over or run.wish is not Wish.GO_ON:
         return None
     if lost := next((one for one in seen.growth if one and one.state is NodeState.GONE), None):
-        refused = [Refusal(one.offer, now) for one in attempt.growth[:1] if one.offer]
+        left = _left(len(attempt.growth), sum(one.state is NodeState.GONE for one in seen.growth if one))
+        refused = [Refusal(one.offer, now, left) for one in attempt.growth[:1] if one.offer]
         after = replace(attempt, growth=(), refusals=(*attempt.refusals, *refused)[-MOST_REFUSALS:])
         stops = (StopNode(run.job.on, one.key) for one in attempt.growth)
         text = f"attempt {attempt.number} continues with {run.width} nodes: {lost.reason or 'no more were available'}"

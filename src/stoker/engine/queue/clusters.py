@@ -126,13 +126,13 @@ def room_for_more(run: Run, held: NodeCounts, facts: ClusterFacts) -> int | None
     return max(cluster.max_nodes - held.nodes(run.cluster), 0)
 
 
-def why_waiting(run: Run, ahead: int, runs: Collection[Run], facts: ClusterFacts) -> tuple[str, str]:
+def why_waiting(run: Run, ahead: int, there: int, facts: ClusterFacts) -> tuple[str, str]:
     """Why a queued run of a cluster has not started, and what to do; empty if it is about to. `ahead` is how many of
-    its cluster start before it."""
+    its cluster start before it, `there` how many nodes are free."""
     name, nodes = run.cluster, run.job.least_nodes
     if closed := blocked(run, facts):
         return closed
-    cluster, there = facts.known[name], free(runs, facts)[name]
+    cluster = facts.known[name]
     if nodes > there:
         used = f"{cluster.max_nodes - there} of {cluster.max_nodes} nodes of cluster `{name}` are busy"
         return f"waits for {nodes - there} of {nodes} nodes: {used}, {ahead} ahead", ""

@@ -36,10 +36,19 @@ def queue(runs: Collection[Run]) -> list[Run]:
     return sorted(waiting, key=lambda run: (RANKS[run.job.priority], run.id))
 
 
-def why_waiting(run: Run, ahead: int, runs: Collection[Run], slots: Mapping[str, int | None]) -> str:
-    """Why a queued run of no cluster has not started; empty if it is about to. `ahead` is how many start before it."""
+def busy_slots(runs: Collection[Run], slots: Mapping[str, int | None]) -> dict[str, int]:
+    """By provider: how many are in use."""
+    found = dict.fromkeys(slots, 0)
+    for one in runs:
+        if one.state in UNDER_WAY:
+            found[one.job.on] = found.get(one.job.on, 0) + width(one, slots.get(one.job.on))
+    return found
+
+
+def why_waiting(run: Run, ahead: int, busy: int, slots: Mapping[str, int | None]) -> str:
+    """Why a queued run of no cluster has not started; empty if it is about to. `ahead` is how many start before it,
+    `busy` how many slots of its provider are in use."""
     most = slots.get(run.job.on)
-    busy = sum(width(one, most) for one in runs if one.job.on == run.job.on and one.state in UNDER_WAY)
     if most is None or (busy + width(run, most) <= most and not ahead):
         return ""
     return f"{busy} of {most} slots are busy, {ahead} ahead"

@@ -234,6 +234,7 @@ class Refusal:
 
     offer: Offer
     at: datetime
+    room: int = 0  # how many of the nodes that were requested at once may be available; 0: unknown
 
 
 def joined(reports: Sequence[Report]) -> Report:

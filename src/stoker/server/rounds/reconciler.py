@@ -16,7 +16,7 @@ from stoker.engine.nodes import nodes
 from stoker.engine.queue import clusters
 from stoker.engine.queue.clusters import ClusterFacts
 from stoker.engine.queue.order import NOTHING_KNOWN, QueueFacts
-from stoker.engine.queue.placement import ahead, turns, why_waiting
+from stoker.engine.queue.placement import ahead, busy_slots, turns, why_waiting
 from stoker.engine.rounds import Scene, untouched
 from stoker.engine.showing import Beside
 from stoker.errors import StokerError
@@ -73,6 +73,8 @@ class Reconciler:
         self._gone: dict[str, set[str]] = {}  # by provider: keys of nodes that were gone when it was last looked at
         self._occupied: set[str] = set()  # providers that had a node when they were last looked at
         self._ahead: dict[str, int] = {}  # by run id: how many start before it
+        self._slots_busy: Mapping[str, int] = {}  # slots, by provider
+        self._nodes_free: Mapping[str, int] = {}  # nodes, by cluster
         self._ahead_at = 0.0
         self._unclaimed: dict[str, dict[str, float]] = {}  # by provider, by node key: since when
 
@@ -139,18 +141,20 @@ class Reconciler:
         return replace(beside, beat_s=beat_s, silence=silence, peers=tuple(one for one in others if one))
 
     def _why_waiting(self, run: Run) -> str:
-        runs, before = self._ledger.open, self._before(run)
+        before = self._before(run)
         if not run.cluster:
-            return why_waiting(run, before, runs, self._slots())
-        why, hint = clusters.why_waiting(run, before, runs, self._pools)
+            return why_waiting(run, before, self._slots_busy.get(run.job.on, 0), self._slots())
+        why, hint = clusters.why_waiting(run, before, self._nodes_free.get(run.cluster, 0), self._pools)
         return f"{why}: `{hint}`" if hint else why
 
     def _before(self, run: Run) -> int:
-        """How many start before it. A list of many runs asks for each of them: the order is computed once a second."""
+        """How many start before it. A list of many runs asks for each of them: what all have in common is computed once
+        a second."""
         steady = self._clock.steady()
         if run.id not in self._ahead or not 0 <= steady - self._ahead_at < AHEAD_S:
-            now = self._clock.now()
-            self._ahead = ahead(self._ledger.open, self._rooms, now, self._queue_facts(now))
+            now, runs = self._clock.now(), self._ledger.open
+            self._ahead = ahead(runs, self._rooms, now, self._queue_facts(now))
+            self._slots_busy, self._nodes_free = busy_slots(runs, self._slots()), clusters.free(runs, self._pools)
             self._ahead_at = steady
         return self._ahead.get(run.id, 0)
 

@@ -24,6 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--away", action="store_true", help="the server is down for hours, and machines are evicted")
     parser.add_argument("--gangs", action="store_true", help="runs have several nodes")
     parser.add_argument("--shared", action="store_true", help="runs share clusters")
+    parser.add_argument("--elastic", action="store_true", help="with --gangs or --shared: ranges of nodes")
     parser.add_argument("--real", action="store_true", help="with the real server: reconciler, performer, database")
     parser.add_argument("--lives", type=int, help="try seeds until so many runs have lived, with all processors")
     given = parser.parse_args(arguments)
@@ -65,9 +66,9 @@ def _outcome(given: argparse.Namespace, seed: int) -> tuple[int, str]:
 
 def _drawn(given: argparse.Namespace, seed: int) -> Scenario:
     if given.gangs:
-        return gangs(seed)
+        return gangs(seed, elastic=given.elastic)
     if given.shared:
-        return shared(seed)
+        return shared(seed, elastic=given.elastic)
     return calm(seed, cloud=True) if given.calm else away(seed) if given.away else stormy(seed)
 
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import cache
 
 from stoker.model.job.job import Fallback, Job, Priority, Spot
+from stoker.model.job.values import NodeRange
 from stoker.model.node import Cluster
 from stoker.testing.world.cloud import NAME
 from stoker.testing.world.promises import PromiseBroken
@@ -172,12 +173,14 @@ def _mishap(drawn: random.Random, span_s: float) -> Mishap:
     return Mishap(at, fault, run, seconds, where=drawn.randint(0, 6))
 
 
-def gangs(seed: int, most: int = 8) -> Scenario:
+def gangs(seed: int, most: int = 8, *, elastic: bool = False) -> Scenario:
     """Runs of one to so many nodes, and places that have room for some of them."""
-    drawn = random.Random(f"gangs {seed}")
+    drawn = random.Random(f"{'elastic' if elastic else 'gangs'} {seed}")
     cloud = drawn.random() < 0.85
     places = _places(drawn)
     plans = tuple(_gang_plan(drawn, most, places, cloud=cloud) for _ in range(drawn.randint(1, 3)))
+    if elastic:
+        plans = tuple(_ranged(drawn, one) for one in plans)
     span_s = max(plan.at + 2 * plan.work_s for plan in plans)
     mishaps = [_gang_mishap(drawn, span_s) for _ in range(drawn.randint(0, 8))]
     return Scenario(
@@ -205,9 +208,17 @@ def _gang_plan(drawn: random.Random, most: int, places: tuple[MarketPlace, ...],
     return replace(plan, job=job, skew_s=skew_s, shards=drawn.random() < 0.5, peers_fail=peers_fail)
 
 
+def _ranged(drawn: random.Random, plan: RunPlan) -> RunPlan:
+    """The same with fewer nodes, if there are no more. Its first node saves: parts are for as many as saved them."""
+    most = plan.job.most_nodes
+    if most == 1 or drawn.random() < 0.1:
+        return plan
+    return replace(plan, job=replace(plan.job, nodes=NodeRange(drawn.randint(1, most - 1), most)), shards=False)
+
+
 def _narrow(drawn: random.Random, place: MarketPlace, plans: tuple[RunPlan, ...]) -> MarketPlace:
     """One of two kinds may be too narrow for the widest run: one that fits nowhere never ends."""
-    widest = max(plan.job.most_nodes for plan in plans)
+    widest = max(plan.job.least_nodes for plan in plans)
     if drawn.random() < 0.5:
         return place
     room = drawn.randint(widest, 2 * widest)
@@ -226,13 +237,15 @@ def _gang_mishap(drawn: random.Random, span_s: float) -> Mishap:
     return Mishap(at, fault, drawn.randrange(3), seconds, where=drawn.randrange(8))
 
 
-def shared(seed: int) -> Scenario:
+def shared(seed: int, *, elastic: bool = False) -> Scenario:
     """Clusters that are too small for all their runs, with priorities, idle nodes and pauses."""
-    drawn = random.Random(f"shared {seed}")
+    drawn = random.Random(f"shared {'elastic ' if elastic else ''}{seed}")
     cloud = drawn.random() < 0.8
     places, on = _places(drawn), NAME if cloud else "local"
     clusters = tuple(_cluster(drawn, f"pool-{number}", on) for number in range(drawn.randint(1, 2)))
     plans = tuple(_shared_plan(drawn, clusters, places, cloud=cloud) for _ in range(drawn.randint(2, 5)))
+    if elastic:
+        plans = tuple(_ranged(drawn, one) for one in plans)
     span_s = max(plan.at + 2 * plan.work_s for plan in plans)
     mishaps = [_shared_mishap(drawn, span_s) for _ in range(drawn.randint(0, 6))]
     return Scenario(

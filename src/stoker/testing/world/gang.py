@@ -144,11 +144,11 @@ class WorldShelf:
 
 
 class WorldGang:
-    def __init__(self, world: World, plan: RunPlan) -> None:
+    def __init__(self, world: World, plan: RunPlan, run: str, number: int) -> None:
         self._world = world
         self._timeline = world.timeline
         self.plan = plan
-        self.nodes = plan.job.most_nodes
+        self._run, self._number = run, number
         self.script = WorldScript(world.timeline, plan.work_s)
         self.agents: dict[int, Agent] = {}  # by node: those that are ready
         self.at_work: set[int] = set()  # nodes whose ranks run
@@ -156,6 +156,11 @@ class WorldGang:
         self._ended: dict[int, Outcome] = {}  # as they told each other
         self._warned: set[int] = set()  # nodes with a notice
         self._life = 0
+
+    @property
+    def nodes(self) -> int:
+        """Known once its attempt is: a node may be requested before."""
+        return len(self._world.server.saved[self._run].attempts[self._number - 1].members)
 
     def ready(self, agent: Agent) -> None:
         """A node has its checkpoint. When the last one is ready, they agree on one and start."""
@@ -167,6 +172,7 @@ class WorldGang:
         done_s = self._agreed()
         self.went = True
         self.script.restore(done_s)
+        self.script.slow_down(self.nodes / self.plan.job.most_nodes)  # fewer nodes do the same steps
         self._world.note(f"the {self.nodes} nodes of {agent.machine.run} resume from {done_s:.0f} s of work")
         for one in self.agents.values():
             one.start_ranks()

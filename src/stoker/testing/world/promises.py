@@ -237,6 +237,8 @@ class Promises:
         for run in self._world.server.saved.values():
             if not run.state.ended:
                 raise PromiseBroken("one end", f"{run.name} is still {run.state}: {run.reason}")
+            if run.state is RunState.SUCCEEDED:
+                self._all_is_done(run)
             if not _right(run):
                 raise PromiseBroken("the right end", f"{run.name} ended as {run.state} ({run.reason}): {run.attempts}")
             bill, reckoned = self._world.cloud.bill(run.id), float(meter.spent(run, self._world.server.now))
@@ -250,10 +252,26 @@ class Promises:
         if before and before.state.ended and _end(before) != _end(run):
             raise PromiseBroken("one end", f"{run.name} had ended as {before.state} and is now {run.state}")
         self._keys.setdefault(run.id, set()).update(self._named(run))
+        self._has_a_wanted_width(run)
         self.sharing.changed(before, run)
         self._no_healthy_node_is_lost(before, run)
         if run.state is RunState.PAUSED:
             self._world.paused(run)
+
+    def _has_a_wanted_width(self, run: Run) -> None:
+        """Never below the minimum or above the maximum of its job, also with the nodes that it asks for to grow."""
+        if run.attempt is None:
+            return
+        nodes, more = len(run.attempt.members), len(run.attempt.growth)
+        if not run.job.least_nodes <= nodes <= nodes + more <= run.job.most_nodes:
+            what = f"{run.name} has {nodes} nodes and asks for {more} more: nodes {run.job.nodes}"
+            raise PromiseBroken("as many nodes as the job says", what)
+
+    def _all_is_done(self, run: Run) -> None:
+        """Whatever the number of nodes was: the same work is saved."""
+        plan, made = self._world.scenario.plans[int(run.id, 16)], self._world.shelf(run.id).head
+        if made is None or abs(made.done_s - plan.work_s) > 1e-6:
+            raise PromiseBroken("the whole work", f"{run.name} succeeded with {made}, of {plan.work_s} s")
 
     def _no_healthy_node_is_lost(self, before: Run | None, run: Run) -> None:
         """Whatever the store does: a node whose reports only the store prevents is not given up for silence."""

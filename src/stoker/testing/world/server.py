@@ -12,7 +12,7 @@ from stoker.engine.decision import Action, Decision, Land, Sighting, StartNode, 
 from stoker.engine.looking import Heard, Requests, gone_keys
 from stoker.engine.money import fuse
 from stoker.engine.nodes import lease, nodes
-from stoker.engine.nodes.lease import node_of, spare_key
+from stoker.engine.nodes.lease import node_of
 from stoker.engine.nodes.nodes import GRACE_S
 from stoker.engine.queue.clusters import ClusterFacts
 from stoker.errors import Conflict, ProviderFailed, StokerError, StoreDenied
@@ -20,7 +20,7 @@ from stoker.model.node import Cluster, Need, NodeSight, Offer
 from stoker.model.orders import Wish
 from stoker.model.run.money import Fuse
 from stoker.model.run.report import Report
-from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
+from stoker.model.run.run import Attempt, Member, Run, RunState
 from stoker.testing.world.gang import Word
 from stoker.testing.world.scenario import moment
 
@@ -186,19 +186,25 @@ class WorldServer:
                 self._stop(key)
             case Land():
                 raise AssertionError("no run here has outputs")
-            case StartNode(run) | StartSpare(run) | TellAgent(run):
+            case StartSpare(run):
+                for ahead in lease.ahead(run):
+                    self._start_ahead(ahead, run, action.fuse)
+            case StartNode(run) | TellAgent(run):
                 for member in _newest(run).members:
                     self._address(run, member, action)
 
-    def _address(self, run: Run, member: Member, action: StartNode | StartSpare | TellAgent) -> None:
+    def _start_ahead(self, ahead: Member, run: Run, fuse: Fuse | None) -> None:
+        if self._deaf:
+            self._unasked[ahead.key] = REFUSED
+            return
+        self._unasked.pop(ahead.key, None)
+        self._start_node(run, ahead, fuse, lease.idle(self._world.features))
+
+    def _address(self, run: Run, member: Member, action: StartNode | TellAgent) -> None:
         """One node of an action for all."""
-        spare = spare_key(run, member)
         match action:
             case StartNode() if self._deaf:
                 self._unasked[member.key] = REFUSED
-            case StartSpare() if self._deaf:
-                if member.spare:
-                    self._unasked[spare] = REFUSED
             case TellAgent() if self._deaf:
                 if run.wish is Wish.CANCEL:
                     self._told.setdefault(member.key, self._timeline.now)
@@ -206,10 +212,6 @@ class WorldServer:
                 self._unasked.pop(member.key, None)
                 self._order(run, member)
                 self._start_node(run, member, action.fuse, self._lease_s(run, member, action.fuse))
-            case StartSpare() if member.spare:
-                self._unasked.pop(spare, None)
-                ahead = Member(member.number + 1, spare, AttemptState.ASKED, self.now, offer=member.spare)
-                self._start_node(run, ahead, action.fuse, lease.idle(self._world.features))
             case TellAgent():
                 self._tell(run, member, action)
 
@@ -318,7 +320,7 @@ class WorldServer:
             attempt = run.attempt
             warned = attempt and any(one.notice for one in attempt.members)
             calm = run.state is RunState.RUNNING and attempt and not warned and not attempt.fused
-            calm = calm and not attempt.broken_at if attempt else False
+            calm = calm and not attempt.broken_at and run.width == run.job.most_nodes if attempt else False
             if not calm or run.wish is Wish.CANCEL or run.job.deadline or run.budget is not None:
                 yield self._pause_s
             if attempt and (due := attempt.fused or attempt.notice):

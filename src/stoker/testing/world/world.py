@@ -201,7 +201,9 @@ class World:
     def _new_agent(self, machine: WorldMachine, plan: RunPlan) -> Agent:
         gang = None
         if plan.job.most_nodes > 1:
-            gang = self._gangs.setdefault((machine.run, machine.number), WorldGang(self, plan))
+            gang = self._gangs.setdefault(
+                (machine.run, machine.number), WorldGang(self, plan, machine.run, machine.number)
+            )
         return Agent(self, machine, plan, self.shelf(machine.run, machine.node), gang)
 
     def _agent_on(self, machine: WorldMachine) -> Agent:

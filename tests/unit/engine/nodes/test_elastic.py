@@ -277,3 +277,79 @@ def test_where_there_are_slots_it_takes_what_others_leave_and_grows_when_they_en
     queued = make_run(3)
     held = next(one for one in decide([running, queued], seen, scene) if one.run.id == running.id)
     assert not held.run.attempts[-1].notice, "what others wait for is theirs"
+
+
+SILENT = replace(OFFER, slots=None)  # it does not tell how many nodes it has
+
+
+def refusing(run: Run, now: datetime, *nodes: int) -> Run:
+    """The run after these nodes of its new attempt were refused, and the others released."""
+    parts = []
+    for one in run.attempts[-1].members:
+        code, why = ("no-capacity", "no capacity") if one.node in nodes else ("", "released")
+        sight = NodeSight(one.key, NodeState.GONE, why)
+        parts.append(Sighting(node=sight, trouble=why if code else "", trouble_code=code))
+    return advance(run, together(*parts), now).run
+
+
+def test_a_number_of_nodes_that_a_place_refused_is_not_requested_there_again_soon(
+    make_run: MakeRun, now: datetime
+) -> None:
+    waiting = make_run(job={"nodes": "2..4", "on": "cloud"})
+    begun = waiting.submitted_at
+    refused = refusing(one_round(waiting, begun, SILENT).run, begun, 3)
+    assert refused.state is RunState.QUEUED and refused.attempts[-1].trouble == "no-capacity"
+    then = begun + PATIENCE
+    fewer = one_round(refused, then, SILENT, seen=Sighting()).run
+    assert fewer.width == 3 and "has room for 3" in fewer.attempts[-1].fewer
+    again = refusing(fewer, then, 1)
+    least = one_round(again, then + PATIENCE * 2, SILENT, seen=Sighting()).run
+    assert least.width == 2
+    later = refusing(least, then + PATIENCE * 2, 1)
+    assert one_round(later, then + timedelta(minutes=5), SILENT, seen=Sighting()).run.width == 2, (
+        "never below its least"
+    )
+    much_later = then + timedelta(seconds=elastic.REMEMBERED_S) + timedelta(minutes=5)
+    assert one_round(later, much_later, SILENT, seen=Sighting()).run.width == 4, "there may be room again"
+
+
+def test_where_all_nodes_were_refused_half_as_many_are_requested(make_run: MakeRun, now: datetime) -> None:
+    waiting = make_run(job={"nodes": "1..8", "on": "cloud"})
+    begun = waiting.submitted_at
+    refused = refusing(one_round(waiting, begun, SILENT).run, begun, *range(8))
+    assert one_round(refused, begun + PATIENCE, SILENT, seen=Sighting()).run.width == 4
+
+
+def test_a_fixed_number_of_nodes_is_requested_again_after_the_usual_pause(make_run: MakeRun, now: datetime) -> None:
+    waiting = make_run(job={"nodes": 4, "on": "cloud"})
+    begun = waiting.submitted_at
+    refused = refusing(one_round(waiting, begun, SILENT).run, begun, 3)
+    assert one_round(refused, begun + PATIENCE, SILENT, seen=Sighting()).run.width == 4
+
+
+def test_it_grows_by_as_many_nodes_as_were_not_refused(make_run: MakeRun, now: datetime) -> None:
+    lost, seen = losing(
+        working(begin(make_run(job={"nodes": "2..4", "on": "cloud"}), now, [SILENT] * 4).run, now), now, 2, 3
+    )
+    run = working(one_round(lost, now + PATIENCE, seen=seen).run, now + PATIENCE)
+    later = now + PATIENCE + SETTLED
+    asked = one_round(run, later, SILENT, seen=at_work(run, later)).run
+    first, second = spare_keys(asked)
+    refused = NodeSight(first, NodeState.STARTING), NodeSight(second, NodeState.GONE, "no capacity")
+    after = one_round(asked, later, SILENT, seen=at_work(asked, later, *refused)).run
+    then = later + PATIENCE
+    assert len(one_round(after, then, SILENT, seen=at_work(after, then)).run.attempts[-1].growth) == 1
+
+
+def test_a_node_that_was_refused_is_not_requested_ahead(make_run: MakeRun, now: datetime) -> None:
+    waiting = make_run(job={"nodes": 4, "on": "cloud"})
+    begun = waiting.submitted_at
+    asked = one_round(waiting, begun, SILENT).run
+    parts = [Sighting(node=NodeSight(one.key, NodeState.STARTING)) for one in asked.attempts[-1].members]
+    parts[3] = Sighting(
+        node=NodeSight(asked.attempts[-1].members[3].key, NodeState.GONE, "full"),
+        trouble="full",
+        trouble_code="no-capacity",
+    )
+    after = one_round(asked, begun, SILENT, seen=together(*parts)).run
+    assert after.attempts[-1].broken_at and not spare_keys(after), "it would be refused again, or keep half a gang"

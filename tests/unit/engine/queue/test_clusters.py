@@ -112,7 +112,8 @@ def test_a_run_that_became_wider_than_its_cluster_holds_back_nobody(make_run: Ma
 
 def test_a_waiting_run_says_what_it_waits_for(make_run: Make, now: datetime) -> None:
     def why(run: Run, *others: Run, pools: ClusterFacts | None = None, ahead: int = 0) -> tuple[str, str]:
-        return clusters.why_waiting(run, ahead, [run, *others], pools or facts())
+        pools = pools or facts()
+        return clusters.why_waiting(run, ahead, clusters.free([run, *others], pools).get("dev", 0), pools)
 
     run, wide = submitted(make_run, 9), submitted(make_run, 8, nodes=2)
     busy = started(submitted(make_run, 1), now)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from stoker.engine.decision import Sighting
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.nodes.nodes import GRACE_S, claimed, release_leftovers
-from stoker.engine.queue.placement import place, why_waiting
+from stoker.engine.queue.placement import busy_slots, place, why_waiting
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run.run import Run
 
@@ -80,6 +80,7 @@ def test_nodes_that_nobody_claims_are_released(make_run: Make, now: datetime) ->
 
 def test_a_run_that_waits_can_say_what_for(make_run: Make, now: datetime) -> None:
     runs = [begin(make_run(1), now).run, begin(make_run(2), now).run, make_run(3), make_run(4)]
-    assert why_waiting(runs[3], 1, runs, {"local": 2}) == "2 of 2 slots are busy, 1 ahead"
-    assert why_waiting(runs[2], 0, runs, {"local": 3}) == "", "it is about to start"
-    assert why_waiting(runs[3], 1, runs, {"local": None}) == ""
+    assert busy_slots(runs, {"local": 2, "ssh": 1}) == {"local": 2, "ssh": 0}
+    assert why_waiting(runs[3], 1, 2, {"local": 2}) == "2 of 2 slots are busy, 1 ahead"
+    assert why_waiting(runs[2], 0, 2, {"local": 3}) == "", "it is about to start"
+    assert why_waiting(runs[3], 1, 2, {"local": None}) == ""
