@@ -83,7 +83,8 @@ def _restore(store: Store, orders: Orders, folder: NodeFolder, tell: Tell, until
         raise Conflict(f"attempt {orders.attempt} is over: a later one has taken over")
     store.put(fence, dump(claim(orders.attempt, orders.incarnation)))
     known = visible(positions(store, orders), read_fences(store, orders))
-    if _borrows(store, orders, known):
+    elsewhere = isinstance(until, tuple) and until not in known and until == _borrowed(store, orders)
+    if elsewhere or _borrows(store, orders, known):
         return _borrow(store, orders, folder, tell, until)
     for position in known:
         if not _is_early(store, orders, position, until):
@@ -124,7 +125,21 @@ def saved_sets(store: Store, orders: Orders) -> list[CheckpointSet]:
     for position in known[:_OFFERED]:
         with suppress(Missing, Corrupt):
             found.append(read_set(store, orders, position))
+    if borrowed := _borrowed(store, orders):
+        with suppress(Missing, Corrupt):
+            found.append(read_set(store, replace(orders, node=0), borrowed))
     return found
+
+
+def _borrowed(store: Store, orders: Orders) -> Position | None:
+    """The set of the first node that this one's own sets began from: all nodes have that one in common. None: they
+    began from nothing, or from its own."""
+    mine = [one for one in read_fences(store, orders) if one.attempt < orders.attempt and one.base == Fence(0).base]
+    if not mine or not orders.node:
+        return None
+    first = replace(orders, node=0)
+    bases = {one.base for one in read_fences(store, first) if one.attempt == max(each.attempt for each in mine)}
+    return next((one for one in _of_earlier(store, first) if one in bases), None)
 
 
 def _of_earlier(store: Store, orders: Orders) -> list[Position]:

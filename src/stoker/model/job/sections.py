@@ -65,6 +65,11 @@ class CheckpointPaths:
         root = self.root(path)
         return path.rpartition("/")[0] if root is None or root == path else root
 
+    def leads(self, folder: str) -> bool:
+        """Whether something that is named is this folder, or may be in it; `""` is the working directory."""
+        names = tuple(folder.split("/")) if folder else ()
+        return self.root(folder) is not None or any(_is_on_the_way(names, self._parts[one]) for one in self.roots)
+
     def _names(self, names: tuple[str, ...]) -> bool:
         return any(matches(names, self._parts[one]) for one in self.roots)
 
@@ -85,6 +90,15 @@ def matches(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
     if parts[0] == "**":
         return any(matches(names[skipped:], parts[1:]) for skipped in range(len(names) + 1))
     return bool(names) and fits(names[0], parts[0]) and matches(names[1:], parts[1:])
+
+
+def _is_on_the_way(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
+    for name, part in zip(names, parts, strict=False):
+        if part == "**":
+            return True
+        if not fits(name, part):
+            return False
+    return True
 
 
 def fits(name: str, part: str) -> bool:

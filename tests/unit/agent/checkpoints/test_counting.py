@@ -94,3 +94,22 @@ def test_a_folder_that_is_replaced_is_not_counted_any_more(counter: SaveCounter,
     save(work, "2")
     time.sleep(0.1)
     assert counted(counter, work, {})
+
+
+@pytest.mark.parametrize("named", ["snapshot.pt", "out/best/snapshot.pt", "*.pt", "out/*/snapshot.pt"])
+def test_a_file_that_is_named_counts_too(tmp_path: Path, named: str) -> None:
+    counter = SaveCounter(tmp_path, CheckpointPaths([named]))
+    assert counter.begin({})
+    path = named.replace("*.pt", "snapshot.pt").replace("*", "best")
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "log.txt").write_text("no checkpoint")
+    time.sleep(0.1)  # a script saves well after it has made a folder
+    for number in range(3):
+        (tmp_path / path).write_text(str(number))
+        time.sleep(0.02)
+    marks = {path: mark_of((tmp_path / path).lstat())}
+    deadline = time.monotonic() + 5
+    while (found := counter.counts_of(marks)) != {path: 3} and time.monotonic() < deadline:
+        time.sleep(0.01)
+    counter.finish()
+    assert found == {path: 3}

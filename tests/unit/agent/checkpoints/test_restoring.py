@@ -12,7 +12,7 @@ from stoker.agent.checkpoints import restoring, sets
 from stoker.agent.checkpoints.commits import Checkpoints
 from stoker.agent.checkpoints.folders.choosing import Care
 from stoker.agent.checkpoints.folders.files import OpenForWriting
-from stoker.agent.checkpoints.restoring import restore
+from stoker.agent.checkpoints.restoring import restore, saved_sets
 from stoker.agent.checkpoints.sets import read_fences
 from stoker.agent.machine.machine import NodeFolder
 from stoker.errors import Conflict, Corrupt, StoreFailed
@@ -291,6 +291,23 @@ def test_a_node_without_checkpoints_restores_those_of_the_first(
     later = Node(store, tmp_path, 3, 1)
     later.begin()
     assert later.here() == {"model": "its own", "frozen": "the same"}
+
+
+def test_a_node_that_began_from_a_set_of_the_first_one_can_return_to_it(store: FolderStore, tmp_path: Path) -> None:
+    """Its own sets since then may be of saves that other nodes have not committed."""
+    for node in [Node(store, tmp_path, 1, number) for number in range(2)]:
+        node.begin()
+        base = node.commit(model="the same")
+    for node in [Node(store, tmp_path, 2, number) for number in range(2)]:
+        node.begin()
+        node.commit(model=f"of node {node.orders.node}")
+    later = Node(store, tmp_path, 3, 1)
+    first = Node(store, tmp_path, 3)
+    first.begin()
+    offered = saved_sets(store, later.orders)
+    assert [one.attempt for one in offered] == [2, 1]
+    found = restore(store, later.orders, later.folder, later.tell, until=offered[-1].position)
+    assert found == offered[-1] and later.here() == {"model": "the same"} and base.position == found.position
 
 
 def test_nodes_whose_number_has_changed_restore_those_of_the_first(store: FolderStore, tmp_path: Path) -> None:

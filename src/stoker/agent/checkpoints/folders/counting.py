@@ -71,9 +71,7 @@ class SaveCounter:
         if self._fd < 0:
             return False
         self._counts = dict(counts)
-        for root in present(self._work, self._paths):
-            if (self._work / root).is_dir():
-                self._watch(root)
+        self._watch("")
         for path in self._files():
             self._note(path, time.monotonic() - 1)
         threading.Thread(target=self._run, name="saves", daemon=True).start()
@@ -140,12 +138,14 @@ class SaveCounter:
             watch, mask, _, size = _HEAD.unpack_from(data, at)
             name = data[at + _HEAD.size : at + _HEAD.size + size].rstrip(b"\0").decode(errors="surrogateescape")
             at += _HEAD.size + size
-            if mask & (_OVERFLOW | _IGNORED) or len(self._counts) > 4 * MOST_FILES:
+            if mask & (_OVERFLOW | _IGNORED) or len(self._counts) + len(self._folders) > 4 * MOST_FILES:
                 self._failed = True
                 return set()
-            path = f"{self._folders[watch]}/{name}"
+            path = f"{self._folders[watch]}/{name}".lstrip("/")
             if mask & _FOLDER:
                 self._watch(path)
+            elif self._paths.root(path) is None:
+                continue
             elif mask & _CHANGED:
                 self._open.add(path)
             elif mask & (_CLOSED | _MOVED):
@@ -157,13 +157,16 @@ class SaveCounter:
         return done
 
     def _watch(self, path: str) -> None:
+        """This folder and those in it, if checkpoints may be there. A file that is named is seen from its folder."""
+        if not self._paths.leads(path):
+            return
         mask = _CHANGED | _CLOSED | _MOVED | _CREATED
         number = int(self._libc.inotify_add_watch(self._fd, os.fsencode(self._work / path), mask))
         if number >= 0:
             self._folders[number] = path
             for child in (self._work / path).iterdir():
                 if child.is_dir() and not child.is_symlink():
-                    self._watch(f"{path}/{child.name}")
+                    self._watch(f"{path}/{child.name}".lstrip("/"))
 
     def _note(self, path: str, now: float) -> None:
         with suppress(OSError):
@@ -204,6 +207,10 @@ class SaveCounter:
         """Of the checkpoint folders, without links."""
         found, self._others = [], False
         for root in present(self._work, self._paths):
+            if (self._work / root).is_symlink():
+                self._others = True
+            elif (self._work / root).is_file():
+                found.append(root)
             for name, entry in walk(str(self._work / root), lambda _path, _error: None):
                 if entry and entry.is_file(follow_symlinks=False):
                     found.append(f"{root}/{name}")
