@@ -288,8 +288,8 @@ def _earlier(readies: Sequence[Ready]) -> Go | None:
     without = [one for one in readies if not one.resumes]
     if found is not None and [one.restored for one in readies] != list(found):
         earlier = Go(number, restore=True, sets=found)
-    elif labels and number > 1 and without and len(without) < len(readies):
-        earlier = Go(number, restore=True)  # some node has none that is early enough: only nothing is common to all
+    elif found is None and without and len(without) < len(readies):
+        earlier = Go(number, restore=True)  # some node has none, or none that is early enough: only nothing is common
     elif labels and is_later(max(labels), min(labels)):
         earlier = Go(number, restore=True, label=min(labels))
     else:

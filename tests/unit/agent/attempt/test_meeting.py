@@ -57,6 +57,13 @@ def test_where_a_node_has_none_so_early_all_begin_from_nothing() -> None:
     assert not agreed([replace(one, resumes=False, label=None) for one in have], 6000).restore
 
 
+def test_where_the_first_node_has_none_and_another_has_all_begin_from_nothing() -> None:
+    """The first node's host was gone before it had committed what the other one had."""
+    for label in (None, 20.0, 1_795_042_510.4):
+        have = [replace(NEAR, resumes=False), replace(peer(1), resumes=True, label=label)]
+        assert agreed(have, 6000).restore and agreed(have, 6000).label is None
+
+
 def test_files_written_within_a_second_belong_together() -> None:
     now = 1.8e9
     have = [replace(NEAR, resumes=True, label=now), peer(1, resumes=True, label=now + 0.4)]
