@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from textwrap import dedent
 from typing import Any
 
 import pytest
 from shell import Shell
+from test_gangs import TRAIN, gang, outputs, reached
 
+STEPS = 1500  # three quarters of a minute: a gang that is told to make room does not just end
 SCRIPT = """import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 time.sleep(float(sys.argv[1]))
@@ -81,3 +84,34 @@ def test_what_a_cluster_cannot_do_is_refused_at_once(shell: Shell) -> None:
     assert "no spot machines" in error("create", "a", "--provider", "local", "--max", "2", "--spot")
     assert "no cluster called `dec`" in error("show", "dec") and "`dev`" in error("show", "dec")
     assert "dev" in shell.stoker("cluster", "ls").stdout
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(600)
+def test_a_gang_of_high_priority_pauses_one_of_low_priority_which_ends_with_the_same_result(shell: Shell) -> None:
+    shell.stoker("cluster", "create", "dev", "--provider", "local", "--max", "3")
+    gang(shell, STEPS, on="dev", nodes=2, name="low", priority="low")
+    shell.write(
+        "train.py", "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n" + dedent(TRAIN)
+    )
+    shell.stoker("run", "--detach")
+    reached(shell, "low-1", 110)
+    shell.job("python train.py 60", on="dev", nodes=3, name="high", priority="high")
+    shell.stoker("run", "--detach")
+    shell.wait_for(lambda: shell.facts("high-1")["state"] == "running", "high-1 to run", 120)
+    low = shell.facts("low-1")
+    assert low["state"] == "queued" and low["attempts"][-1]["state"] == "moved", low
+    assert low["attempts"][-1]["notice"], "it was told, and had time to save"
+    assert shell.ended("high-1")["state"] == "succeeded"
+    ended = shell.ended("low-1")
+    assert ended["state"] == "succeeded", (ended["reason"], ended["attempts"])
+    assert [one["state"] for one in ended["attempts"]] == ["moved", "ended"]
+    starts = [
+        int(one.rsplit(" ", 1)[1]) for one in shell.stoker("logs", "low-1").stdout.splitlines() if "starts at" in one
+    ]
+    assert min(starts[-2:]) >= 100, f"both ranks resumed: {starts}"
+    value = 1
+    for step in range(STEPS):
+        value = (value * 31 + 2 * step + 1) % 1_000_003
+    assert [outputs(shell, "low-1")[f"rank-{rank}.txt"] for rank in range(2)] == [str(value)] * 2, "as if undisturbed"
+    assert "high-1" in shell.stoker("explain", "low-1").stdout

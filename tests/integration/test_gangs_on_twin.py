@@ -175,6 +175,12 @@ def test_a_run_that_gets_no_replacement_shrinks_and_grows_when_there_is_one(user
     shell.wait_for(cloud.empty, "nothing to be left", 120)
 
 
+def test_mpirun_starts_the_ranks_of_all_vms_through_the_agents(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    submit(shell, "mpi", steps=15, launcher="mpi")
+    ends(shell, cloud, "mpi", steps=15)
+
+
 def test_a_budget_that_pays_for_three_of_four_is_refused_with_the_amount(user: tuple[Shell, Cloud]) -> None:
     shell, _ = user
     shell.write("train.py", TRAIN)

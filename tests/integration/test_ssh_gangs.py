@@ -97,3 +97,17 @@ def test_a_host_that_is_gone_without_a_word_is_replaced_by_another(shell: Shell,
     assert (states[0], states[-1], set(states[1:-1]) - {"lost"}) == ("lost", "ended", set())
     gone.link("up")
     shell.wait_for(lambda: not any(host.agents() for host in yard.hosts), "the end of all agents", 60)
+
+
+def test_mpirun_starts_ranks_on_hosts_and_a_lost_one_is_replaced(shell: Shell, yard: HostYard) -> None:
+    submit(shell, 400, launcher="mpi")
+    sets = shell.home / "store" / "runs" / shell.facts("job-1")["id"] / "checkpoints"
+    both = sets / "sets", sets / "node-1" / "sets"
+    shell.wait_for(lambda: all(one.is_dir() and any(one.iterdir()) for one in both), "a checkpoint of each node", 120)
+    used(yard)[1].link("down")
+    facts = ends_right(shell, 400)
+    assert [facts["attempts"][0]["state"], facts["attempts"][-1]["state"]] == ["lost", "ended"]
+    assert int(shell.stoker("logs", "job-1").stdout.rsplit("starts at ", 1)[1].split()[0]) >= 50, "it resumed"
+    for host in yard.hosts:
+        host.link("up")
+    shell.wait_for(lambda: not any(host.agents() for host in yard.hosts), "the end of all agents", 60)
