@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.azure import commit, settings, until
 from benchmarks.commands import CommandFailed, clean_environment, workplace
+from benchmarks.gangpeers import slurm_lost, torchrun_lost
 from benchmarks.gangscripts import COUNT, MEET, TRAIN, counted
 from benchmarks.measure import Goal, Plan, Result, over
 from stoker.client.api.client import Client
@@ -28,6 +30,7 @@ PYTHON = sys.executable
 MEETING, TRAINING, WIDE = 8, 4, 32
 STEPS, PAUSE_S, HIT_AT = 40, 0.2, 8
 LIMIT_S = 600.0
+Peer = Callable[[Path, str, int], float]
 HERE = Environment(python=PYTHON, packages=Packages.NONE)
 
 
@@ -46,6 +49,9 @@ def run(plan: Plan) -> Result:
         result.add("warm over `local`", "s", over(lines["warm"], lines["local"]), Goal(at_most=0.3))
         lost = [desk.lost() for _ in range(plan.size(3, 1))]
         result.add(f"one of {TRAINING} nodes killed to the next step, imports included", "s", lost)
+        if not plan.alone:
+            for name, peer in (("torchrun's elastic agents", torchrun_lost), ("Slurm's requeue", slurm_lost)):
+                _add_elsewhere(result, name, place, peer, plan.size(3, 1))
         wide = [desk.wide() for _ in range(plan.size(3, 1))]
         result.add(f"{WIDE} agents: submit to the first step", "s", [one["first"] for one in wide])
         result.add(f"{WIDE} agents: one killed to the next step", "s", [one["next"] for one in wide])
@@ -128,6 +134,20 @@ class Desk:
     def _kill(self, run: RunHandle, node: int) -> None:
         errand = self._client.settings.home.root / "nodes" / _keys(run)[node] / "errand.json"
         os.kill(int(json.loads(errand.read_bytes())["agent"]), signal.SIGKILL)
+
+
+def _add_elsewhere(result: Result, name: str, place: Path, peer: Peer, rounds: int) -> None:
+    """A peer that does not resume at all is a note, not the end of the benchmark."""
+    try:
+        result.add(f"the same with {name}", "s", [_elsewhere(place, peer) for _ in range(rounds)])
+    except CommandFailed as error:
+        result.notes.append(f"{name}: {error}")
+
+
+def _elsewhere(place: Path, peer: Peer) -> float:
+    folder = Path(tempfile.mkdtemp(dir=place))
+    (folder / "train.py").write_text(TRAIN, encoding="utf-8")
+    return peer(folder, f"train.py {100 * STEPS} {PAUSE_S}", HIT_AT)
 
 
 @contextmanager

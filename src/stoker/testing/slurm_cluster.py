@@ -1,4 +1,4 @@
-"""A Slurm cluster of this computer: a real controller and three nodes, with folders and ports of their own. Root."""
+"""A Slurm cluster of this computer: a real controller and nodes, with folders and ports of their own. Root."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +62,7 @@ class SlurmCluster:
     kill_wait: int = 8  # seconds from SIGTERM to SIGKILL
     grace: int = 6  # seconds that a preempted job has
     job_age: int = 300
+    nodes: Sequence[str] = NODES
     _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, repr=False)
 
     @property
@@ -80,15 +81,15 @@ class SlurmCluster:
     def boot(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "state").mkdir(exist_ok=True)
-        ports, host = _free_ports(len(NODES) + 1), socket.gethostname()
+        ports, host = _free_ports(len(self.nodes) + 1), socket.gethostname()
         nodes = "\n".join(
             f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=2000"
-            for name, port in zip(NODES, ports[1:], strict=True)
+            for name, port in zip(self.nodes, ports[1:], strict=True)
         )
         given = {"kill_wait": self.kill_wait, "grace": self.grace, "job_age": self.job_age}
         self.conf.write_text(_CONF.format(host=host, controller=ports[0], folder=self.folder, nodes=nodes, **given))
         self.start_controller()
-        for name in NODES:
+        for name in self.nodes:
             self.start_node(name)
         self._await_nodes()
 
@@ -101,6 +102,12 @@ class SlurmCluster:
 
     def start_node(self, name: str) -> None:
         self._start(name, "slurmd", "-D", "-N", name)
+
+    def kill_node(self, name: str) -> None:
+        """Its daemon ends without a word."""
+        daemon = self._daemons.pop(name)
+        daemon.kill()
+        daemon.wait()
 
     def command(self, *words: str) -> str:
         done = subprocess.run([*self._env, *words], capture_output=True, text=True, timeout=60, check=False)
@@ -149,7 +156,7 @@ class SlurmCluster:
         while True:
             with suppress(RuntimeError):
                 states = self.command("sinfo", "--noheader", "-N", "--format=%T", "-p", "main").split()
-                if states == ["idle"] * len(NODES):
+                if states == ["idle"] * len(self.nodes):
                     return
             if time.monotonic() > deadline:
                 logs = "\n".join(one.read_text()[-2000:] for one in sorted(self.folder.glob("*.log")))
@@ -158,9 +165,9 @@ class SlurmCluster:
 
 
 @contextmanager
-def slurm_cluster(folder: Path) -> Iterator[SlurmCluster]:
+def slurm_cluster(folder: Path, nodes: Sequence[str] = NODES) -> Iterator[SlurmCluster]:
     check()
-    cluster = SlurmCluster(folder)
+    cluster = SlurmCluster(folder, nodes=nodes)
     try:
         cluster.boot()
         yield cluster
