@@ -100,6 +100,7 @@ lint: install
 # Each example is a project of its own, and pytest wants one `conftest.py` per folder: mypy reads modules of one name apart.
 types: frameworks
 	$(BIN)/mypy
+	$(BIN)/mypy examples/ants_and_bees/*.py
 	$(BIN)/mypy examples/horses_or_humans/*.py
 	$(BIN)/mypy examples/ncf/*.py
 	for folder in tests/examples tests/integration tests/unit tests/unit/agent/attempt; do \

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 import threading
 from array import array
 from collections.abc import Callable
@@ -82,6 +83,11 @@ def test_best_is_kept_besides(begin: Callable[..., Checkpoint], tmp_path: Path) 
         state.step(loss=loss)
         state.finish()
     assert folders(tmp_path) == ["step-000000002", "step-000000004"]
+
+
+def test_a_part_that_is_called_best_is_refused_because_best_names_a_metric(begin: Callable[..., Checkpoint]) -> None:
+    with pytest.raises(TypeError):
+        begin(best=random.Random())
 
 
 def test_second_save_at_one_step_has_a_name_of_its_own_and_is_the_newer(

@@ -144,6 +144,9 @@ def to_keep(there: Sequence[SavedCheckpoint], keep: int, best: str | None = None
     """
     if keep < 1:
         raise ValueError(f"keep={keep}: expected at least 1")
+    if not isinstance(best, str | None):
+        what = f"`best` is {type(best).__name__}, expected the name of a metric, such as `val_acc`"
+        raise TypeError(f"{what}; to save an object, give it another name")
     names = {one.name for one in there[-keep:]}
     if best:
         judged = [one for one in there if not math.isnan(score(one.metrics, best))]
