@@ -18,6 +18,7 @@ import click
 from stoker import errors
 from stoker.cli import COMMANDS, cli
 from stoker.errors import StokerError
+from stoker.model.cause import Cause
 from stoker.model.job import fields as kinds
 from stoker.model.job.job import DataInput, Environment, Job, Spot, schema
 from stoker.model.job.sections import HangRule
@@ -258,8 +259,9 @@ error: there is no job file `stoker.yaml`
 hint: write a first one with `stoker init`
 ```
 
-With `--json` the same goes to stdout as `{{"error": {{"code": …, "message": …, "hint": …, "problems": […]}}}}`. Codes
-never change once published; messages may. In Python every error is a subclass of `stoker.errors.StokerError`.
+With `--json` the same goes to stdout:
+`{{"error": {{"code": …, "cause": …, "message": …, "hint": …, "problems": […]}}}}`. Codes and [causes](#causes) never
+change once published; messages may. In Python every error is a subclass of `stoker.errors.StokerError`.
 
 ## Exit codes
 
@@ -283,12 +285,24 @@ def errors_page() -> str:
         (f"`{one.code}`", f"`{one.__name__}`", str(one.exit_code), str(one.http_status), _sentences(one))
         for one in error_classes()
     ]
-    return _ERRORS_HEAD + _table(("code", "class", "exit code", "HTTP status", "meaning"), rows) + _ERRORS_TAIL
+    causes = [(f"`{one}`", one.meaning) for one in Cause]
+    table = _table(("code", "class", "exit code", "HTTP status", "meaning"), rows)
+    return _ERRORS_HEAD + table + _ERRORS_TAIL + _CAUSES_HEAD + _table(("cause", "meaning"), causes)
 
 
 _ERRORS_TAIL = """
 `stoker doctor` and `stoker server status` exit with 1 if a check fails, `stoker cancel` and
 `stoker rm` exit with 1 if you answer no.
+"""
+
+_CAUSES_HEAD = """
+## Causes
+
+Messages are for people, and change. Programs compare codes and causes: `cause` stands beside the `reason` of a run and
+the `message` of each of its attempts (`stoker show RUN --json`, `Run.cause` in Python), and in errors whose code has
+several causes (`--json`, the API). It is a word of this table, the code of an error, the outcome of an attempt, or
+empty.
+
 """
 
 

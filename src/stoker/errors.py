@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 
 class StokerError(Exception):
-    """The root. `code` never changes once published; `hint` is a command where one exists."""
+    """The root. `code` never changes once published, nor does `cause`: a word that says more than the code where one
+    code has several causes (`model/cause.py`). `hint` is a command where one exists."""
 
     code = "error"
     exit_code = 125  # Stoker's own failures stay clear of the script's exit codes, as `docker run` does
     http_status = 500
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", cause: str = "") -> None:
         super().__init__(message)
+        self.cause = cause
         self.message = message
         self.hint = hint
 

@@ -71,6 +71,13 @@ class Shell:
         assert code in (None, done.returncode), f"stoker {' '.join(args)}: exit {done.returncode}\n{out}\n{err}"
         return done
 
+    def refused(self, *args: str, code: int = 2) -> dict[str, Any]:
+        """The error of a command that fails, as `--json` has it: its `code`, `cause`, `problems`, `message`, `hint`."""
+        at = 1 if args[0] == "exec" else len(args)  # what follows the run there is the command
+        done = self.stoker(*args[:at], "--json", *args[at:], code=code)
+        error: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])["error"]
+        return error
+
     def facts(self, run: str) -> dict[str, Any]:
         """The `run` of `stoker show RUN --json`."""
         with self._asking() as client:

@@ -12,6 +12,7 @@ import pytest
 
 from stoker.cli import answer
 from stoker.client.local import rehearsal
+from stoker.model.cause import Cause
 from stoker.model.workspace.groundwork import GivenOptions
 from stoker.providers.azure.setup.cloud import open_cloud
 from stoker.providers.azure.setup.resources import GROUPS_API, WantedResource
@@ -103,10 +104,10 @@ def test_a_file_that_is_something_else_is_not_overwritten_and_nothing_is_made(
     cloud: TwinHandle, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("notes.json").write_text("my notes")
-    assert admin("setup", "--yes", "--out", "notes.json") == 2
-    assert "notes.json exists, and it is not a hand-over file" in capsys.readouterr().err
-    assert admin("setup", "--yes", "--out", "nowhere/team.json") == 2
-    assert "folder nowhere not found" in capsys.readouterr().err
+    assert admin("setup", "--yes", "--json", "--out", "notes.json") == 2
+    assert json.loads(capsys.readouterr().out)["error"]["cause"] == Cause.FILE_EXISTS
+    assert admin("setup", "--yes", "--json", "--out", "nowhere/team.json") == 2
+    assert json.loads(capsys.readouterr().out)["error"]["cause"] == Cause.FILE_UNWRITABLE
     assert Path("notes.json").read_text() == "my notes"
     assert not cloud.cloud.resources
 
@@ -117,8 +118,10 @@ def test_live_runs_hold_a_teardown_up_until_it_is_forced(cloud: TwinHandle, caps
     id = f"/subscriptions/{cloud.address.subscription}/resourceGroups/stoker-vision-team-r1-1-0"
     node = WantedResource("group", id, GROUPS_API, {"location": "eastus", "tags": tags}, "a node")
     open_cloud(GivenOptions({}, {}, asdict(cloud.address))).put(node)
-    assert admin("teardown", "--yes") == 2
-    assert "runs are active in vision-team: machines of a run stoker-vision-team-r1-1-0" in capsys.readouterr().err
+    capsys.readouterr()
+    assert admin("teardown", "--yes", "--json") == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["cause"] == Cause.RUN_ACTIVE and "stoker-vision-team-r1-1-0" in error["message"]
     assert admin("teardown", "--yes", "--force") == 0
     assert capsys.readouterr().err.splitlines()[-1] == "0 resources left, $0.00 a month"
     assert not cloud.cloud.resources

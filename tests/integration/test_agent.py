@@ -17,6 +17,7 @@ import pytest
 from agentnode import RUN, Node, eventually
 
 from stoker.agent.pack import pack
+from stoker.model.cause import Cause
 from stoker.model.orders import Orders
 from stoker.model.run.report import Outcome, Phase, RankEnd
 from stoker.model.snapshot import EntryKind
@@ -40,31 +41,30 @@ def test_a_script_that_succeeds(node: Node) -> None:
 
 def test_a_script_that_fails_keeps_its_exit_code(node: Node) -> None:
     report = node.run("python train.py", {"train.py": "raise SystemExit(3)"})
-    assert (report.outcome, report.exit_code) == (Outcome.FAILED, 3)
-    assert report.message == "the script exited with code 3"
+    assert (report.outcome, report.exit_code, report.cause) == (Outcome.FAILED, 3, Cause.EXIT_CODE)
 
 
 def test_a_script_that_is_killed(node: Node) -> None:
     report = node.run("python train.py", {"train.py": "import os; os.kill(os.getpid(), 9)"})
-    assert (report.outcome, report.exit_code) == (Outcome.FAILED, 137)
-    assert report.message == "the script was killed by signal 9 (SIGKILL)"
+    assert (report.outcome, report.exit_code, report.cause) == (Outcome.FAILED, 137, Cause.SIGNAL)
+    assert "SIGKILL" in report.message
     assert report.ranks == (RankEnd(0, None, 9),)
 
 
 def test_a_script_that_is_killed_behind_a_shell(node: Node) -> None:
     report = node.run("python train.py; exit $?", {"train.py": "import os; os.kill(os.getpid(), 11)"})
-    assert (report.exit_code, report.message) == (139, "the script exited with code 139, as after signal 11 (SIGSEGV)")
+    assert (report.exit_code, report.cause) == (139, Cause.SIGNAL) and "SIGSEGV" in report.message
 
 
 def test_a_command_that_does_not_exist_is_named(node: Node) -> None:
     report = node.run("pythn train.py")
-    assert (report.outcome, report.exit_code, report.message) == (Outcome.FAILED, 127, "command not found: `pythn`")
+    assert (report.outcome, report.exit_code, report.cause) == (Outcome.FAILED, 127, Cause.COMMAND_MISSING)
     assert "`pythn`" in report.hint
 
 
 def test_a_script_that_does_not_exist_says_so_itself(node: Node) -> None:
     report = node.run("python nowhere.py")
-    assert (report.exit_code, report.message) == (2, "the script exited with code 2")
+    assert (report.exit_code, report.cause) == (2, Cause.EXIT_CODE)
     assert b"nowhere.py" in node.log()
 
 
@@ -187,7 +187,8 @@ def test_variables_that_were_not_asked_for_stay_outside(node: Node) -> None:
 def test_what_a_script_leaves_behind_is_ended(node: Node) -> None:
     report = node.run("(setsid sleep 300 >/dev/null 2>&1 &); (sleep 300 &); echo done")
     assert (report.outcome, node.log()) == (Outcome.SUCCEEDED, b"done\n")
-    assert node.events("left-behind") == ["the script left 2 processes running, which had to be killed"]
+    [told] = node.events("left-behind")
+    assert re.findall(r"\d+", told) == ["2"]
 
 
 def test_what_ends_by_itself_soon_after_the_script_is_waited_for(node: Node) -> None:
@@ -274,10 +275,8 @@ def test_a_wish_from_before_the_start_is_heeded(node: Node) -> None:
 
 def test_a_time_limit_ends_the_script(node: Node) -> None:
     report = node.run("echo begun; sleep 60", time_limit=1)
-    assert (report.outcome, report.message) == (
-        Outcome.TIMED_OUT,
-        "the script was stopped after its time limit of 1s",
-    )
+    assert (report.outcome, report.cause) == (Outcome.TIMED_OUT, Outcome.TIMED_OUT)
+    assert "1s" in report.message
     assert node.log() == b"begun\n"
 
 
@@ -290,7 +289,7 @@ def test_when_one_rank_fails_the_others_are_ended(node: Node) -> None:
         time.sleep(60)
     """
     report = node.run("python train.py", {"train.py": script}, processes=3)
-    assert (report.outcome, report.exit_code, report.message) == (Outcome.FAILED, 5, "rank 1 exited with code 5")
+    assert (report.outcome, report.exit_code, report.cause) == (Outcome.FAILED, 5, Cause.EXIT_CODE)
     assert report.ranks == (RankEnd(0, None, 15), RankEnd(1, 5), RankEnd(2, None, 15))
     assert [node.log(rank) for rank in range(3)] == [b"rank %d of 3\n" % rank for rank in range(3)]
     assert set(report.log_bytes) == {"0", "1", "2"}
@@ -386,7 +385,7 @@ def test_a_store_that_is_out_of_reach_for_a_while_loses_nothing(node: Node) -> N
     away.rename(place)
     report = node.finish(agent)
     assert report.outcome is Outcome.SUCCEEDED
-    assert re.match(r"the store was not writable for \d+ s: ", report.message)
+    assert report.cause == Cause.STORE_AWAY
     steps = [json.loads(line)["step"] for line in node.log().splitlines()]
     assert steps == [point["step"] for point in node.points()] == list(range(20))
     assert node.outputs() == {"model": b"done"}
@@ -400,7 +399,7 @@ def test_a_bug_in_the_agent_ends_the_run_with_a_report(node: Node) -> None:
     assert node.start().wait(30) == 0
     report = node.report()
     assert report.outcome is Outcome.BROKEN
-    assert report.message.startswith("the agent failed: ValueError")
+    assert report.cause == Cause.AGENT_FAILED and "ValueError" in report.message
     assert "Traceback" in (node.folder / "agent.log").read_text()
 
 
@@ -529,7 +528,7 @@ EPOCHS = """
 def test_a_script_is_stopped_once_it_has_saved_what_reached_the_target(node: Node) -> None:
     report = node.run("python train.py", {"train.py": EPOCHS}, stop_when="acc >= 0.2")
     assert (report.outcome, report.exit_code) == (Outcome.TARGET_REACHED, 0)
-    assert report.message == "stopped early: acc 0.2 met `acc >= 0.2`"
+    assert "acc 0.2" in report.message
     assert node.outputs() == {"model": b"2"}
     assert node.events("target-reached") == [report.message]
 
@@ -617,14 +616,14 @@ def test_a_requirement_that_is_unavailable_breaks_the_run_and_says_why(node: Nod
 
 def test_a_missing_requirements_file_breaks_the_run(node: Node) -> None:
     report = node.run("true", environment="requirements.txt")
-    assert (report.outcome, report.hint) == (Outcome.BROKEN, "is it excluded by `.gitignore` or `.stokerignore`?")
+    assert (report.outcome, report.cause) == (Outcome.BROKEN, Cause.ENVIRONMENT_MISSING)
 
 
 def test_a_python_that_is_not_there_is_reported_with_those_that_are(node: Node) -> None:
     report = node.run("true", environment={"python": "3.1"})
     here = ".".join(map(str, sys.version_info[:3]))
     assert report.outcome is Outcome.BROKEN
-    assert "Python 3.1 was not found on this machine" in report.message
+    assert report.cause == Cause.PYTHON_MISSING and "3.1" in report.message
     assert here in report.message
 
 
@@ -663,5 +662,5 @@ def test_code_that_somebody_put_in_the_place_of_the_submitted_never_runs(node: N
     node.store.put(submitted, other)
     report = node.finish(node.start())
     assert report.outcome is Outcome.BROKEN
-    assert "are not the submitted ones" in report.message
+    assert report.cause == Cause.CODE_DIFFERS
     assert node.log() == b""

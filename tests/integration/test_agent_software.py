@@ -15,6 +15,7 @@ from agentnode import Node
 
 from stoker.agent.environment import python as uvtool
 from stoker.agent.pack import pack
+from stoker.model.cause import Cause
 from stoker.model.job.sections import Software
 from stoker.model.run.report import Outcome, Report
 
@@ -78,15 +79,14 @@ def test_a_python_that_is_unavailable_is_reported_and_the_machines_own_is_used(t
 def test_a_python_that_the_job_insists_on_breaks_the_run(tmp_path: Path, agent: Path) -> None:
     node = Node(tmp_path / "node", agent)
     report = carried_out(node, "python -c 1", {}, Software("3.99"), environment={"python": "3.99"})
-    assert report.outcome is Outcome.BROKEN
-    assert "Python 3.99 was not found on this machine" in report.message
+    assert (report.outcome, report.cause) == (Outcome.BROKEN, Cause.PYTHON_MISSING)
+    assert "3.99" in report.message
 
 
 def test_a_package_that_is_nowhere_breaks_the_run_by_its_name(tmp_path: Path, agent: Path) -> None:
     node = Node(tmp_path / "node", agent)
     report = carried_out(node, "true", {".stoker/packages.txt": "six==99.99\n"}, Software(HERE, packages=1))
-    assert report.outcome is Outcome.BROKEN
-    assert report.message.startswith("could not install the packages of your environment:")
+    assert (report.outcome, report.cause) == (Outcome.BROKEN, Cause.INSTALL_FAILED)
     assert "six" in report.message
 
 

@@ -200,7 +200,7 @@ def test_a_mistake_of_the_server_tells_no_details(server: Shell) -> None:
         finally:
             database.execute("update runs set facts = ?", (facts,))
     assert status == 500
-    assert error["message"] == "internal server error"
+    assert error["code"] == "bug"
     mark = error["hint"].split()[2]
     assert mark in (server.home / "server.log").read_text()
 

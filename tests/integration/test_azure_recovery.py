@@ -22,6 +22,8 @@ from azuretwin import (
 )
 from shell import Shell
 
+from stoker.model.cause import Cause
+
 pytestmark = [pytest.mark.timeout(600)]
 
 SHORT, LONG = 60, 150  # steps; the longer takes twice as long as a lease
@@ -54,7 +56,7 @@ def test_a_machine_whose_server_is_gone_saves_and_removes_itself_and_the_next_se
     assert {one["method"] for one in cloud.ask("requests")[asked:] if one["method"] != "GET"} == {"DELETE"}
     facts = right_end(shell, cloud, "alone", LONG)
     assert served(facts) == ["evicted", "ended"]
-    assert served(facts, "message")[0].startswith("the lease of its machine expired")
+    assert served(facts, "cause")[0] == Cause.LEASE_OVER
     assert not any(json.loads(shell.stoker("cleanup", "--json").stdout).values())
 
 

@@ -13,6 +13,7 @@ import pytest
 from azuretwin import BOTH_WEATHERS, STEP_S, TRAIN, Cloud, azure_user, reaches, right_end, weather
 from shell import Shell
 
+from stoker.model.cause import Cause
 from stoker.providers.azure.market.prices import PriceList
 from stoker.providers.azure.market.refresh import refresh
 
@@ -129,7 +130,7 @@ def test_the_costs_of_everybody_are_those_of_the_receipt(evicted: Story) -> None
         costs = json.loads(shell.stoker("cost", *words, "--json").stdout)
         assert Decimal(costs["total"]["usd"]) == Decimal(made["usd"])
         assert sum((Decimal(row["usd"]) for row in costs["rows"]), Decimal(0)) == Decimal(made["usd"])
-    assert "experiment `nobody` not found" in shell.stoker("cost", "nobody", code=2).stderr
+    assert shell.refused("cost", "nobody")["cause"] == Cause.NO_SUCH_EXPERIMENT
 
 
 def test_a_plan_expects_what_the_run_has_shown(evicted: Story) -> None:
@@ -157,7 +158,7 @@ def test_the_page_and_the_terminal_say_the_same(evicted: Story, tmp_path: Path) 
     page = file.read_text()
     assert page.count(shown) >= 2
     assert "still running: nothing, $0.00/h" in page
-    assert "is not writable" in shell.stoker("receipt", "paid", "--html", str(tmp_path), code=2).stderr
+    assert shell.refused("receipt", "paid", "--html", str(tmp_path))["cause"] == Cause.FILE_UNWRITABLE
 
 
 def test_the_snapshot_of_prices_can_be_read_from_this_list(evicted: Story, tmp_path: Path) -> None:

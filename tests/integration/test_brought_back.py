@@ -7,6 +7,8 @@ import json
 import pytest
 from shell import Shell
 
+from stoker.model.cause import Cause
+
 CHECKPOINTS = """
     import time
     from pathlib import Path
@@ -62,7 +64,7 @@ def test_what_a_script_leaves_elsewhere_is_named_and_can_be_fetched(shell: Shell
     assert not (shell.folder / "outputs" / "job-1" / "data").exists()
     shell.stoker("fetch", "job-1", "--stray")
     assert (shell.folder / "outputs" / "job-1" / "data" / "raw" / "2.bin").exists()
-    assert "has no checkpoint" in shell.stoker("fetch", "job-1", "--checkpoints", code=None).stderr
+    assert shell.refused("fetch", "job-1", "--checkpoints")["cause"] == Cause.NO_CHECKPOINT
 
 
 def test_a_checkpoint_that_came_too_late_is_not_said_not_to_have_been_left(shell: Shell) -> None:

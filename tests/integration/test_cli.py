@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 from shell import Shell
 
+from stoker.model.cause import Cause
+
 STOKER = [sys.executable, "-m", "stoker.cli"]
 PATIENCE_S = 30.0
 
@@ -184,14 +186,16 @@ def test_a_mistake_in_the_job_file_is_shown_where_it_is(desk: Shell) -> None:
 
 def test_what_only_the_server_knows_to_be_wrong_is_shown_in_the_file_too(desk: Shell) -> None:
     desk.write("nowhere.yaml", "name: ants\nrun: python train.py\non: nowhere\n")
-    assert "nowhere.yaml:3:5: on: found `nowhere`" in desk.stoker("run", "nowhere.yaml", code=2).stderr
-    assert "--set on: found `nowhere`" in desk.stoker("run", "--on", "nowhere", code=2).stderr
+    [problem] = desk.refused("run", "nowhere.yaml")["problems"]
+    assert (problem["field"], problem["found"], problem["line"], problem["column"]) == ("on", "`nowhere`", 3, 5)
+    [problem] = desk.refused("run", "--on", "nowhere")["problems"]
+    assert (problem["field"], problem["line"]) == ("--set on", 0)
 
 
 def test_an_unknown_run_is_answered_with_the_nearest(desk: Shell) -> None:
     new_run(desk, "--name", "nearly-right")
-    done = desk.stoker("logs", "nearly-rihgt", code=2)
-    assert done.stderr.splitlines() == ["error: run `nearly-rihgt` not found", "hint: did you mean `nearly-right`?"]
+    done = desk.refused("logs", "nearly-rihgt")
+    assert (done["code"], done["cause"]) == ("not-found", Cause.NO_SUCH_RUN) and "`nearly-right`" in done["hint"]
 
 
 def test_ranks_come_interleaved_by_whole_lines(desk: Shell) -> None:
@@ -209,22 +213,23 @@ def test_ranks_come_interleaved_by_whole_lines(desk: Shell) -> None:
     assert desk.stoker("logs", "ranked", "--rank", "1").stdout.startswith("line 0 of 1\n")
     assert desk.stoker("logs", "ranked", "--rank", "1", "--tail", "2").stdout == "line 48 of 1\nline 49 of 1\n"
     assert desk.stoker("logs", "ranked", "--tail", "1").stdout == "".join(f"[{n}] line 49 of {n}\n" for n in range(3))
-    assert "has no rank 7" in desk.stoker("logs", "ranked", "--rank", "7", code=2).stderr
-    assert "--raw supports one rank" in desk.stoker("logs", "ranked", "--raw", code=2).stderr
+    assert desk.refused("logs", "ranked", "--rank", "7")["cause"] == Cause.NO_SUCH_RANK
+    assert desk.refused("logs", "ranked", "--raw")["cause"] == Cause.ONE_RANK_ONLY
 
 
 def test_further_attempts_are_announced(desk: Shell) -> None:
     done = desk.stoker("run", "--set", "retries=1", "--set", "env.CODE=5", "--name", "twice", code=5)
     assert done.stdout.count("hello from twice\n") == 2
-    assert "attempt 2 starts: the script exited with code 5" in done.stderr
+    assert "attempt 2 starts" in done.stderr
     one = "hello from twice\n100%\n"
     whole = desk.stoker("logs", "twice")
     assert whole.stdout == 2 * one
-    assert whole.stderr == "attempt 2 starts: the script exited with code 5\n"
+    assert whole.stderr in done.stderr and len(whole.stderr.splitlines()) == 1
+    assert [one["cause"] for one in desk.facts("twice")["attempts"]] == [Cause.EXIT_CODE, Cause.EXIT_CODE]
     assert desk.stoker("logs", "twice", "-f").stdout == 2 * one
     assert desk.stoker("logs", "twice", "--tail", "1").stdout == "100%\n"
     assert printed(desk, "logs", "twice", "--attempt", "1") == one.encode()
-    assert "has no attempt 3" in desk.stoker("logs", "twice", "--attempt", "3", code=2).stderr
+    assert desk.refused("logs", "twice", "--attempt", "3")["cause"] == Cause.NO_SUCH_ATTEMPT
 
 
 def test_a_run_keeps_every_byte_where_nobody_looks(desk: Shell) -> None:
@@ -239,7 +244,7 @@ def test_logs_fold_progress_bars_unless_raw(desk: Shell) -> None:
     assert printed(desk, "logs", "bars", "--raw") == b"hello from bars\n\r 50%\r100%\n"
     assert printed(desk, "logs", "bars", "--since", "1h") == folded
     assert printed(desk, "logs", "bars", "--tail", "1") == b"100%\n"
-    assert "expected a time ago" in desk.stoker("logs", "bars", "--since", "soon", code=2).stderr
+    assert desk.refused("logs", "bars", "--since", "soon")["cause"] == Cause.VALUE_INVALID
 
 
 def test_a_reader_that_goes_away_is_no_reason_to_complain(desk: Shell) -> None:
@@ -381,14 +386,14 @@ def test_metrics_are_shown_and_drawn(desk: Shell) -> None:
     assert re.search(r"loss +0\.05 +0\.05 +1 +19 +20", desk.stoker("show", "measured").stdout)
     assert re.search(r"1 ┤", desk.stoker("show", "measured", "--plot", "loss").stdout)
     assert "1 ┤" in desk.stoker("show", "--plot", "measured").stdout
-    assert "did you mean `loss`?" in desk.stoker("show", "measured", "--plot", "los", code=2).stderr
+    assert "`loss`?" in desk.stoker("show", "measured", "--plot", "los", code=2).stderr
     assert "loss 0.05 @ 19" in desk.stoker("ps", "-n", "5").stdout
 
 
 def test_a_running_run_cannot_be_removed(desk: Shell) -> None:
     name = new_run(desk, "--set", "env.SLEEP=30")
-    done = desk.stoker("rm", name, code=2)
-    assert done.stderr.splitlines()[1] == f"hint: cancel it first: `stoker cancel {name}`"
+    done = desk.refused("rm", name)
+    assert done["cause"] == Cause.RUN_ACTIVE and f"`stoker cancel {name}`" in done["hint"]
     desk.stoker("cancel", name)
     assert desk.stoker("rm", name, "--yes").stderr == f"deleted {name}\n"
 
@@ -400,8 +405,8 @@ def test_nothing_is_removed_without_a_word_or_by_an_experiments_name(desk: Shell
     with desk.start("rm", "gone-1", stdin=subprocess.PIPE) as asked:
         _, err = asked.communicate("n\n", timeout=PATIENCE_S)
     assert (asked.returncode, "add `--yes`" in err) == (2, True)
-    refused = desk.stoker("rm", "gone", "--yes", code=2)
-    assert "`gone` is an experiment, not a run" in refused.stderr
+    refused = desk.refused("rm", "gone", "--yes")
+    assert refused["cause"] == Cause.EXPERIMENT_NAMED
     assert desk.facts("gone-1")["name"] == "gone-1"
     assert desk.facts("gone-2")["name"] == "gone-2"
 
@@ -411,8 +416,8 @@ def test_runs_are_removed_all_or_none(desk: Shell) -> None:
     desk.stoker("run")
     desk.job("exit 1", name="kept", keep_failed="10m")
     desk.stoker("run", code=1)
-    refused = desk.stoker("rm", "whole-1", "kept-1", "--yes", code=2)
-    assert "the node of `kept-1` is kept" in refused.stderr
+    refused = desk.refused("rm", "whole-1", "kept-1", "--yes")
+    assert refused["cause"] == Cause.NODE_KEPT and "`kept-1`" in refused["message"]
     assert desk.facts("whole-1")["name"] == "whole-1"
     desk.stoker("release", "kept-1")
     desk.stoker("rerun", "kept-1", "--set", "env.MORE=1", code=1)
@@ -443,7 +448,7 @@ def test_init_writes_a_file_that_can_be_planned_and_run(desk: Shell, tmp_path: P
     done = here.stoker("init")
     assert done.stderr.splitlines()[0].startswith("wrote stoker.yaml")
     assert "python train.py" in done.stderr
-    assert "`stoker.yaml` exists already" in here.stoker("init", code=2).stderr
+    assert here.refused("init")["cause"] == Cause.FILE_EXISTS
     here.stoker("init", "train.py", "--force")
     assert "python train.py" in here.stoker("plan").stdout
     assert here.stoker("run").stdout == "trained\n"
@@ -453,9 +458,9 @@ def test_nothing_yet_is_answered_with_how_to_start(desk: Shell, tmp_path: Path) 
     fresh = Shell(tmp_path / "home", tmp_path, {**desk.environ, "STOKER_HOME": str(tmp_path / "home")})
     try:
         assert "not running" in fresh.stoker("server", "status", code=1).stderr
-        assert "no runs yet" in fresh.stoker("ps").stderr
-        assert "start one with `stoker run`" in fresh.stoker("show", code=2).stderr
-        assert "hint: write a first one with `stoker init`" in fresh.stoker("run", code=2).stderr
+        assert json.loads(fresh.stoker("ps", "--json").stdout)["runs"] == []
+        assert fresh.refused("show")["cause"] == Cause.NO_RUNS_YET
+        assert fresh.refused("run")["cause"] == Cause.JOB_FILE_MISSING
     finally:
         assert "stopped the server" in fresh.stoker("server", "stop").stderr
     assert "the server was not running" in fresh.stoker("server", "stop").stderr

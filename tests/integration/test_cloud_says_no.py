@@ -77,7 +77,8 @@ def test_missing_rights_end_the_run_at_once_with_the_administrators_command(user
     shell.stoker("run", "--name", "reader", code=125)
     facts = shell.facts("reader")
     assert (facts["state"], len(facts["attempts"])) == ("failed", 1)
-    assert "may not perform Microsoft.Resources/subscriptions/resourceGroups/write" in facts["reason"]
+    assert facts["cause"] == "not-allowed"
+    assert "Microsoft.Resources/subscriptions/resourceGroups/write" in facts["reason"]
     assert f"--scope /subscriptions/{cloud.told['subscription']} (" in facts["hint"]
     assert cloud.empty()
 

@@ -10,6 +10,8 @@ import pytest
 from shell import Shell
 from test_gangs import TRAIN, gang, outputs, reached
 
+from stoker.model.cause import Cause
+
 STEPS = 1500  # three quarters of a minute: a gang that is told to make room does not just end
 SCRIPT = """import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -18,8 +20,8 @@ print('done')
 """
 
 
-def waits(shell: Shell, run: str, words: str) -> None:
-    shell.wait_for(lambda: words in shell.facts(run)["reason"], f"`{words}` as the reason of {run}")
+def waits(shell: Shell, run: str, cause: Cause) -> None:
+    shell.wait_for(lambda: shell.facts(run)["cause"] == cause, f"`{cause}` as the cause of {run}")
 
 
 def cluster(shell: Shell, name: str = "dev") -> dict[str, Any]:
@@ -35,19 +37,19 @@ def test_a_cluster_bounds_its_nodes_and_can_be_paused_resized_and_removed(shell:
     shell.wait_for(lambda: shell.facts("first")["state"] == "running", "first to run")
     shell.job("python train.py 0", on="dev")
     shell.stoker("run", "--detach", "--name", "second")
-    waits(shell, "second", "waits for 1 of 1 nodes: 1 of 1 nodes of cluster `dev` are busy")
+    waits(shell, "second", Cause.NO_ROOM)
     state = cluster(shell)
     assert (state["busy_nodes"], state["running"], state["waiting"]) == (1, ["first"], ["second"])
-    refused = shell.stoker("cluster", "rm", "dev", "--yes", code=None)
-    assert refused.returncode and "`first` and 1 more uses cluster `dev`" in refused.stderr, refused.stderr
+    refused = shell.refused("cluster", "rm", "dev", "--yes")
+    assert refused["cause"] == Cause.CLUSTER_IN_USE and "`first`" in refused["message"]
 
     shell.stoker("cluster", "resize", "dev", "--max", "2")
     assert shell.ended("second")["state"] == "succeeded"
     shell.stoker("cluster", "pause", "dev")
     shell.stoker("run", "--detach", "--name", "third")
-    waits(shell, "third", "cluster `dev` is paused: `stoker cluster resume dev`")
+    waits(shell, "third", Cause.CLUSTER_PAUSED)
     shell.wait_for(lambda: cluster(shell)["busy_nodes"] == 0, "no node to be left")
-    waits(shell, "first", "cluster `dev` is paused: `stoker cluster resume dev`")
+    waits(shell, "first", Cause.CLUSTER_PAUSED)
     shell.stoker("cluster", "resume", "dev")
     assert shell.ended("third")["state"] == "succeeded"
     again = shell.stoker("rerun", "third", "--detach", "--json").stdout
@@ -64,25 +66,24 @@ def test_a_cluster_bounds_its_nodes_and_can_be_paused_resized_and_removed(shell:
 def test_what_a_cluster_cannot_do_is_refused_at_once(shell: Shell) -> None:
     shell.stoker("cluster", "create", "dev", "--provider", "local", "--max", "2")
     shell.job("true", on="dev", nodes=4)
-    refused = shell.stoker("run", "--detach", code=2).stderr
-    assert "needs 4 nodes, cluster `dev` has at most 2" in refused and "resize dev --max 4" in refused
+    [problem] = shell.refused("run", "--detach")["problems"]
+    assert (problem["field"], problem["found"]) == ("nodes", "`4`") and "resize dev --max 4" in problem["expected"]
     assert "on dev" in shell.stoker("plan", "--set", "nodes=2").stdout
     shell.stoker("cluster", "pause", "dev")
     assert "is paused" in shell.stoker("plan", "--set", "nodes=2").stdout
 
-    def error(*words: str) -> str:
-        return shell.stoker("cluster", *words, code=None).stderr
+    def cause(*words: str) -> str:
+        return str(shell.refused("cluster", *words)["cause"])
 
-    assert "already" in error("create", "dev", "--provider", "local", "--max", "2")
-    assert "unknown provider `locl`" in error("create", "a", "--provider", "locl", "--max", "2")
-    assert "the maximum is 2" in error("create", "a", "--provider", "local", "--max", "2", "--min", "3")
-    assert "provider `local` keeps no idle nodes" in error(
-        "create", "a", "--provider", "local", "--max", "2", "--min", "1"
-    )
-    assert "provider `local` keeps no idle nodes" in error("resize", "dev", "--min", "1")
-    assert "name of a provider" in error("create", "local", "--provider", "local", "--max", "2")
-    assert "no spot machines" in error("create", "a", "--provider", "local", "--max", "2", "--spot")
-    assert "no cluster called `dec`" in error("show", "dec") and "`dev`" in error("show", "dec")
+    assert cause("create", "dev", "--provider", "local", "--max", "2") == Cause.NAME_IN_USE
+    assert cause("create", "a", "--provider", "locl", "--max", "2") == Cause.NO_SUCH_PROVIDER
+    assert cause("create", "a", "--provider", "local", "--max", "2", "--min", "3") == Cause.CLUSTER_LIMITS
+    assert cause("create", "a", "--provider", "local", "--max", "2", "--min", "1") == Cause.NO_IDLE_NODES
+    assert cause("resize", "dev", "--min", "1") == Cause.NO_IDLE_NODES
+    assert cause("create", "local", "--provider", "local", "--max", "2") == Cause.NAME_IN_USE
+    assert cause("create", "a", "--provider", "local", "--max", "2", "--spot") == Cause.NO_SPOT
+    unknown = shell.refused("cluster", "show", "dec")
+    assert unknown["cause"] == Cause.NO_SUCH_CLUSTER and "`dev`" in unknown["hint"]
     assert "dev" in shell.stoker("cluster", "ls").stdout
 
 

@@ -47,8 +47,8 @@ def test_the_second_run_takes_the_warm_machine_and_idle_time_ends_with_none(user
     shell.stoker("cluster", "create", "dev", *words)
     assert cloud.empty(), "a cluster costs nothing until its first run"
     shell.job("true", on="dev", nodes=4)
-    refused = shell.stoker("run", "--detach", code=2).stderr
-    assert "needs 4 nodes, cluster `dev` has at most 2" in refused
+    [problem] = shell.refused("run", "--detach")["problems"]
+    assert (problem["field"], problem["found"]) == ("nodes", "`4`")
 
     submit(shell, "first")
     first = ends(shell, "first")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from shell import Shell
 
+from stoker.model.cause import Cause
+
 SCRIPT = """
     import os
     data_dir = os.path.join("data", "shakespeare")
@@ -53,7 +55,8 @@ def test_one_file_of_a_dataset_is_the_input_wherever_the_script_expects_it(shell
     shell.job("python train.py ${data.set}", data=data)
     assert shell.stoker("run").stdout == "words words words\n"
     shell.job("python train.py ${data.set}", data={"set": {**data["set"], "file": "tokens.bim"}})
-    failed = shell.stoker("run", code=None)
-    assert failed.returncode and "`tokens` has no file `tokens.bim`" in failed.stderr
+    shell.stoker("run", code=125)
+    assert shell.facts("last")["cause"] == Cause.FILE_MISSING and "`tokens.bim`" in shell.facts("last")["reason"]
     shell.job("python train.py", data={"set": {"path": "train.py", "file": "x"}})
-    assert "a whole dataset, from which the file is taken" in shell.stoker("plan", code=2).stderr
+    [problem] = shell.refused("plan")["problems"]
+    assert problem["field"] == "data.set.file"

@@ -13,6 +13,8 @@ import pytest
 from shell import Shell
 from test_gangs import TRAIN, agent_of, outputs, reached
 
+from stoker.model.cause import Cause
+
 # A sum over all ranks by Open MPI itself, without a package for it.
 ALLREDUCE = """
     import ctypes, os, sys, time
@@ -62,7 +64,9 @@ def test_a_rank_of_mpi_that_fails_on_another_node_ends_all_and_is_named(shell: S
     shell.stoker("run", code=1)
     assert time.monotonic() - begun < 60
     facts = shell.facts("job-1")
-    assert facts["state"] == "failed" and "node 1: rank 3 exited with code 1" in facts["reason"], facts["reason"]
+    assert (facts["state"], facts["cause"]) == ("failed", Cause.EXIT_CODE) and "node 1: rank 3" in facts["reason"], (
+        facts["reason"]
+    )
     assert len(facts["attempts"]) == 1
     assert "bad batch" in said_by(shell, "job-1", 3)
     shell.wait_for(lambda: not shell.agents(), "the end of all agents")

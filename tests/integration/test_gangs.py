@@ -267,8 +267,8 @@ def test_two_gangs_wait_for_each_other_and_both_end(shell: Shell) -> None:
 
 def test_a_gang_that_is_too_large_is_refused_with_the_number(shell: Shell) -> None:
     gang(shell, 5, nodes=65)
-    refused = shell.stoker("run", code=None)
-    assert refused.returncode and "65" in refused.stderr and "at most 64" in refused.stderr, refused.stderr
+    [problem] = shell.refused("run")["problems"]
+    assert (problem["field"], problem["found"], problem["expected"]) == ("nodes", "`65`", "at most 64"), problem
 
 
 @pytest.mark.parametrize("launcher", ["torchrun"])

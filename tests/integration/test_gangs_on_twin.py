@@ -196,5 +196,5 @@ def test_a_gang_larger_than_the_quota_is_refused_with_the_number(user: tuple[She
     shell, _ = user
     shell.write("train.py", TRAIN)
     shell.job("python3 train.py 5", on="azure", spot=True, nodes=5000)
-    refused = shell.stoker("run", "--detach", code=None)
-    assert refused.returncode and "`5000`" in refused.stderr and "that is the quota" in refused.stderr, refused.stderr
+    [problem] = shell.refused("run", "--detach")["problems"]
+    assert (problem["field"], problem["found"]) == ("nodes", "`5000`") and "quota" in problem["expected"], problem

@@ -9,6 +9,8 @@ import pytest
 from azuretwin import BOTH_WEATHERS, Cloud, azure_user, set_up, timeline, weather
 from shell import Shell
 
+from stoker.model.cause import Cause
+
 pytestmark = [pytest.mark.timeout(600)]
 
 HPC = "microsoft-dsvm:ubuntu-hpc:2204:latest"  # has a driver for the T4, and none that works for the A10
@@ -41,7 +43,7 @@ def test_a_size_without_a_driver_is_released_and_the_next_size_runs_the_script(u
     shell.stoker("run", "--name", "trial", patience_s=200)
     first, second = machines(shell, "trial")
     assert (first["offer"]["size"], first["outcome"], first["trouble"]) == (A10, "not-ready", "machine-not-ready")
-    assert "the image has no driver for this GPU" in first["message"]
+    assert first["cause"] == Cause.NO_DRIVER
     assert (second["offer"]["size"], second["outcome"]) == (T4, "succeeded")
     assert shell.stoker("logs", "trial").stdout.count("GPU ") == 4
     assert "the image has no driver for this GPU" in shell.stoker("explain", "trial").stdout

@@ -21,10 +21,9 @@ def test_a_plan_for_a_cloud_that_is_not_set_up_shows_list_prices_and_a_run_is_re
     assert told["plan"]["offer"]["provider"] == "azure-twin" and told["plan"]["offer"]["priced_at"]
     fixed = shell.stoker("plan", *asked, "--set", "spot=false", "--budget", "200").stdout
     assert "on demand" in fixed and " spot " not in fixed, "what the job rules out is not proposed"
-    wrong = shell.stoker("plan", "--on", "azure", "--gpu", "A11", code=2).stderr
-    assert "expected a GPU that `azure` has, such as `T4`, `A10`" in wrong
-    nowhere = shell.stoker("plan", "--twin", code=2).stderr
-    assert "expected a cloud with a twin: `azure`" in nowhere and "hint: add `--on azure`" in nowhere
-    refused = shell.stoker("run", "--on", "azure", code=None)
-    assert refused.returncode != 0 and "Azure is not set up on this computer" in refused.stderr
-    assert "no runs yet" in shell.stoker("ps").stderr
+    [wrong] = shell.refused("plan", "--on", "azure", "--gpu", "A11")["problems"]
+    assert wrong["found"] == "`A11`" and "`T4`, `A10`" in wrong["expected"]
+    nowhere = shell.refused("plan", "--twin")
+    assert "`azure`" in nowhere["message"] and "`--on azure`" in nowhere["hint"]
+    assert shell.refused("run", "--on", "azure", code=125)["code"] == "not-set-up"
+    assert json.loads(shell.stoker("ps", "--json").stdout)["runs"] == []

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from agentnode import CLOUD, RUN, Node, eventually
 
+from stoker.model.cause import Cause
 from stoker.model.orders import Orders, Wishes
 from stoker.model.run.money import Fuse
 from stoker.model.run.report import Outcome, Phase
@@ -85,10 +86,10 @@ def test_a_script_that_heeds_the_signal_saves_and_the_attempt_ends_for_its_budge
     node.prints(b"training")
     tell(node, fuse(7))
     report = node.finish(agent)
-    assert report.outcome is Outcome.BUDGET_REACHED
-    assert report.message == "the script saved and stopped: its budget of $1.00 is nearly spent"
+    assert (report.outcome, report.cause) == (Outcome.BUDGET_REACHED, Cause.FUSE_HEEDED)
+    assert "$1.00" in report.message
     assert checkpoint(node) == b"everything"
-    assert node.events("fuse")[0].startswith("its budget of $1.00 is nearly spent: the script saves, and stops in ")
+    assert "$1.00" in node.events("fuse")[0]
 
 
 def test_a_script_that_knows_of_nothing_works_to_the_last_moment_and_its_checkpoint_is_kept(node: Node) -> None:
@@ -98,8 +99,8 @@ def test_a_script_that_knows_of_nothing_works_to_the_last_moment_and_its_checkpo
     node.prints(b"training")
     tell(node, fuse(9))
     report = node.finish(agent)
-    assert report.outcome is Outcome.BUDGET_REACHED
-    assert report.message == "stopped in time: its budget of $1.00 is nearly spent"
+    assert (report.outcome, report.cause) == (Outcome.BUDGET_REACHED, Cause.FUSE_BLOWN)
+    assert "$1.00" in report.message
     assert int(checkpoint(node)) > 0
     assert report.save_s > 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -106,7 +105,7 @@ def test_a_dataset_in_azure_is_read_as_it_was_put(node: Node, far: Far, mode: Da
     assert figures.read_bytes >= len(BIG)
     assert 0 < figures.wait_share <= 1
     if mode is DataMode.AUTO:
-        assert "`images`: download, because the download takes" in node.events("data-choice")[0]
+        assert "`images`: download" in node.events("data-choice")[0]
 
 
 def test_a_dataset_in_s3_is_mounted(node: Node, s3_server: S3Server) -> None:
@@ -169,7 +168,7 @@ def test_a_token_that_has_ended_is_reported_with_a_message(node: Node, far: Far)
     node.start(**far.variables(for_s=-10))
     report: Any = eventually(lambda: node._has_report() and node.report().outcome and node.report(), "the end", 90)
     assert (report.outcome, node.log()) == (Outcome.CANCELLED, b"")  # it waits for a new token
-    assert re.search(r"the token for `.*/ants` expired at .* UTC", report.message)
+    assert report.cause == "store-denied" and "/ants`" in report.message
 
 
 def test_a_content_that_is_gone_fails_before_the_script(node: Node, far: Far) -> None:
@@ -178,4 +177,4 @@ def test_a_content_that_is_gone_fails_before_the_script(node: Node, far: Far) ->
     node.order("echo never", inputs={"images": order})
     report = node.finish(node.start(**far.variables()))
     assert (report.outcome, node.log()) == (Outcome.BROKEN, b"")
-    assert "`val/a b ünï.txt` of ants@1 is missing in the store" in report.message
+    assert report.cause == "store-missing" and "`val/a b ünï.txt` of ants@1" in report.message

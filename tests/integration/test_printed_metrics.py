@@ -6,6 +6,8 @@ import json
 
 from shell import Shell
 
+from stoker.model.cause import Cause
+
 SCRIPT = """
 import time
 print("Epoch 1/2", flush=True)
@@ -25,7 +27,7 @@ def test_metrics_of_an_unchanged_script_are_found_listed_and_missed(shell: Shell
         f"name: bars\nrun: python train.py\nstop_when: val_acc >= 0.9\nmetrics:\n  kappa: '{pattern}'\n",
     )
     ended = shell.stoker("run")
-    assert "has not reported the metric `val_acc` of `stop_when`; did you mean `val_accuracy`?" in ended.stderr
+    assert shell.facts("last")["cause"] == Cause.METRIC_MISSING and "`val_accuracy`" in ended.stderr
     told = "metrics found in Keras's progress bars: loss, val_accuracy"
     assert ended.stderr.count(told) == 1
     assert shell.stoker("logs").stderr.count(told) == 1

@@ -17,6 +17,7 @@ from shell import Shell
 from stranger import NOBODY, as_nobody, listening
 
 from stoker.client.api.http import Line, LineRefused
+from stoker.model.cause import Cause
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="nobody else can be played without being root")
 
@@ -92,8 +93,8 @@ def test_a_port_is_listened_on_only_where_it_was_asked_for(user: Shell) -> None:
     assert up["http"] == f"http://127.0.0.1:{port}"
     assert len(ports_of(user.server_pid())) == 1
     user.stoker("server", "start", "--port", str(port))
-    done = user.stoker("server", "start", "--port", str(free_port()), code=2)
-    assert f"listens on http://127.0.0.1:{port}" in done.stderr
+    refused = user.refused("server", "start", "--port", str(free_port()))
+    assert refused["cause"] == Cause.ALREADY_RUNNING and f"http://127.0.0.1:{port}" in refused["message"]
 
 
 def test_after_a_killed_server_another_user_on_its_port_is_sent_nothing(user: Shell) -> None:
@@ -107,8 +108,8 @@ def test_after_a_killed_server_another_user_on_its_port_is_sent_nothing(user: Sh
 
         away = {"STOKER_SERVER": f"http://127.0.0.1:{port}", "STOKER_TOKEN": token}
         named = Shell(user.home, user.folder, {**user.environ, **away})
-        done = named.stoker("run", code=125)
-        assert "does not know the token" in done.stderr
+        error = named.refused("run", code=125)
+        assert error["code"] == "server-unavailable" and "token" in error["message"]
         heard = stranger.so_far()
     assert re.fullmatch(rb"(GET /v1/proof\?nonce=[0-9a-f]{32} HTTP/1.1\r\nHost: [\d.:]+\r\n\r\n)+", heard), heard
 
@@ -171,9 +172,9 @@ def test_a_home_that_belongs_to_somebody_else_is_refused_with_a_message(user: Sh
     user.home.mkdir()
     os.chown(user.home, NOBODY, NOBODY)
     for words in (("run",), ("server", "status"), ("server", "start")):
-        done = user.stoker(*words, code=125)
-        assert f"belongs to user {NOBODY}, not to you" in done.stderr
-        assert "STOKER_HOME" in done.stderr
+        refused = user.refused(*words, code=125)
+        assert refused["code"] == "home-unusable" and str(NOBODY) in refused["message"]
+        assert "STOKER_HOME" in refused["hint"]
     assert list(user.home.iterdir()) == []
     assert mode(user.home) & 0o077, "it is not ours to change"
     assert "belongs to user" in user.stoker("doctor", code=1).stdout

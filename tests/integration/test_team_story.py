@@ -21,6 +21,8 @@ import pytest
 from azuretwin import BOTH_WEATHERS, Cloud, served, weather
 from shell import Shell
 
+from stoker.model.cause import Cause
+
 pytestmark = [pytest.mark.timeout(900)]
 
 TRAIN = """
@@ -140,8 +142,8 @@ def test_her_job_runs_with_her_own_rights_and_nothing_is_taken_from_under_it(tea
     team.anna.stoker("run", "--detach", "--name", "first")
     team.anna.wait_for(lambda: "training" in team.anna.stoker("logs", "first").stdout, "its first line", 90)
     words = ("admin", "teardown", "azure", "--workspace", "vision-team", "--twin", "--yes")
-    refused = team.admin.stoker(*words, code=2, patience_s=180)
-    assert "runs are active in vision-team" in refused.stderr
+    refused = team.admin.stoker(*words, "--json", code=2, patience_s=180)
+    assert json.loads(refused.stdout)["error"]["cause"] == Cause.RUN_ACTIVE
     team.anna.wait_for(lambda: team.anna.facts("first")["state"] == "succeeded", "its end", 150)
     landed = Path(team.anna.wait_for(lambda: team.anna.facts("first")["landed"], "the outputs"))
     assert (landed / "model.txt").read_text() == "trained"

@@ -14,6 +14,7 @@ from agentnode import RUN, Node, eventually
 from shell import Shell
 
 from stoker.errors import Missing
+from stoker.model.cause import Cause
 from stoker.model.orders import Visit, VisitEnd, Wishes
 from stoker.model.run.report import Outcome, Phase
 from stoker.model.wire import dump, load
@@ -89,7 +90,7 @@ def test_a_command_is_ended_when_nobody_wishes_for_it_and_killed_if_it_does_not_
     eventually(lambda: visitor.said("heeds") == visitor.said("deaf") == b"begun\n", "what they say while they run")
     assert visitor.said("heeds", "end.json") == b""
     visitor.wish()
-    assert visitor.end("heeds") == VisitEnd(9, "the visit was ended")
+    assert visitor.end("heeds").exit_code == 9
     assert visitor.said("heeds") == b"begun\nbye\n"
     assert visitor.end("deaf").exit_code == 137
     assert node.report().phase is Phase.RUNNING, "the script has not noticed"
@@ -100,7 +101,7 @@ def test_a_command_is_ended_when_nobody_wishes_for_it_and_killed_if_it_does_not_
 def test_the_end_of_the_script_ends_the_command_and_the_run_is_not_affected(node: Node, visitor: Visitor) -> None:
     agent = begin(node, "import os, time; print('here', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)")
     visitor.wish(one=("sh", "-c", "touch go; sleep 600"))
-    assert visitor.end("one").message == "the script has ended"
+    assert visitor.end("one").message, "why it was ended"
     report = node.finish(agent)
     assert report.outcome is Outcome.SUCCEEDED
     assert node.events("left-behind") == []
@@ -166,18 +167,18 @@ def test_a_failed_run_keeps_its_node_says_how_to_get_in_and_gives_it_back(shell:
     assert "stoker exec job-1 -- COMMAND" in failed.stderr
     assert "stoker release job-1" in failed.stderr
     assert shell.stoker("exec", "job-1", "--", "cat", "clue").stdout == "x is nan"
-    assert "failed, node kept" in shell.stoker("ps").stdout
+    assert "node kept" in shell.stoker("ps").stdout
     assert "kept for 2" in shell.stoker("show", "job-1").stdout
-    refused = shell.stoker("rm", "job-1", "--yes", code=2)
-    assert "stoker release job-1" in refused.stderr
+    refused = shell.refused("rm", "job-1", "--yes")
+    assert refused["cause"] == Cause.NODE_KEPT and "stoker release job-1" in refused["hint"]
     shell.kill_server()
     assert shell.stoker("exec", "job-1", "--", "cat", "clue").stdout == "x is nan", "the next server keeps it too"
     shell.stoker("release", "job-1")
     shell.wait_for(lambda: not list((shell.home / "nodes").iterdir()), "the node to be gone")
     assert shell.facts("job-1")["kept_until"] is None
-    assert "no node of `job-1` is kept" in shell.stoker("release", "job-1", code=2).stderr
-    refused = shell.stoker("exec", "job-1", "--", "ls", code=2)
-    assert refused.stderr.startswith("error: `job-1` has no node: it is failed\nhint: ")
+    assert shell.refused("release", "job-1")["cause"] == Cause.NO_KEPT_NODE
+    refused = shell.refused("exec", "job-1", "--", "ls")
+    assert refused["cause"] == Cause.NO_NODE and refused["hint"]
 
 
 def _alive(pid: int) -> bool:

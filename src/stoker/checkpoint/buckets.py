@@ -37,7 +37,7 @@ class Buckets:
         return not any(one.static_graph and not uses(one) and _passes(one) == 1 for one in self._wrappers)
 
     def state(self) -> dict[str, Record]:
-        """As they are now. Waits for nobody."""
+        """As they are now. Does not wait for other ranks."""
         if not self._searched:
             self._search()
         return {name: self._record(one) for name, one in self._named().items()}
@@ -255,7 +255,7 @@ _CHUNKS, _SUMS = 1_398_033_001, 1_398_033_002
 
 
 def use(wrapper: Any) -> None:
-    """From the next backward pass on. A hook that the script has registered stays, and is told about."""
+    """From the next backward pass on. A hook that the script has registered stays, and is reported."""
     if uses(wrapper):
         return
     if own := wrapper._get_ddp_logging_data().get("comm_hook", ""):

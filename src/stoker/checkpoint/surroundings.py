@@ -103,7 +103,7 @@ def _number(name: str, value: Any) -> float | int | None:
     return number if isinstance(number, int) or math.isfinite(number) else None
 
 
-# How much of the training is done, told now and then to whoever watches a deadline.
+# How much of the training is done, written now and then for the deadline.
 
 EVERY_S = 5.0
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from stoker.errors import Conflict
+from stoker.model.cause import Cause
 from stoker.model.node import NodeSight
 from stoker.model.orders import Notice, Wish
 from stoker.model.run.money import Fuse
@@ -37,6 +38,7 @@ class Sighting:
     unasked: tuple[str, ...] = ()  # keys of nodes that could not be requested yet: they cost nothing
     waits: str = ""  # why that of the newest attempt could not: a person has to fix it
     waits_hint: str = ""  # what to do about it
+    waits_code: str = ""  # of that error, such as `store-denied`
     lingers_s: float = 0.0  # the longest that it stays after its last report, likewise
     said_at: datetime | None = None  # when its store got the last report, by the store's own clock; None: not yet
     trouble: str = ""  # why the provider could not start the node
@@ -138,14 +140,20 @@ def withdraw(run: Run, now: datetime) -> Decision:
     """The node stays."""
     attempt = _attempt(run)
     if attempt.notice is None:
-        raise Conflict(f"`{run.name}` has no notice to withdraw", hint=f"give one with `stoker evict {run.name}`")
+        raise Conflict(
+            f"`{run.name}` has no notice to withdraw",
+            hint=f"give one with `stoker evict {run.name}`",
+            cause=Cause.NO_NOTICE,
+        )
     kept = Decision(_with(run, replace(attempt, notice=None)))
     return kept.noting(now, "notice-withdrawn", f"the eviction notice of attempt {attempt.number} was withdrawn")
 
 
 def _attempt(run: Run) -> Attempt:
     if run.attempt is None or run.state not in (RunState.STARTING, RunState.RUNNING):
-        raise Conflict(f"`{run.name}` has no node to evict: it is {run.state}", hint=f"stoker show {run.name}")
+        raise Conflict(
+            f"`{run.name}` has no node to evict: it is {run.state}", hint=f"stoker show {run.name}", cause=Cause.NO_NODE
+        )
     return run.attempt
 
 

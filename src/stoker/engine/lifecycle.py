@@ -19,6 +19,7 @@ from stoker.engine.offers.deadline import noted
 from stoker.engine.offers.gathering import in_one_network
 from stoker.engine.offers.market import attend
 from stoker.engine.patience import NOT_READY, WAITED_FOR, haste, saves_in, used_up, verdict
+from stoker.model.cause import Cause
 from stoker.model.node import Offer
 from stoker.model.orders import Notice, Wish
 from stoker.model.run.report import Outcome, Report, joined_metrics
@@ -61,7 +62,7 @@ def begin(run: Run, now: datetime, offers: Sequence[Offer] = (), nodes: int | No
     )
     key, first = node_key(run, number), offers[0] if offers else None
     attempt = Attempt(number, key, AttemptState.ASKED, now, offer=first, peers=peers, fewer=fewer)
-    started = replace(run, state=RunState.STARTING, reason="", hint="", attempts=(*run.attempts, attempt))
+    started = replace(run, state=RunState.STARTING, reason="", cause="", hint="", attempts=(*run.attempts, attempt))
     for member in attempt.members:
         started = meter.asked(started, member.key, member.offer.usd_per_hour, now) if member.offer else started
     text = f"attempt {number} asked for {_what(attempt.members)}"
@@ -114,23 +115,25 @@ def give_up(run: Run, why: str, now: datetime) -> Decision:
     if run.state.ended:
         return Decision(run, stop)
     if run.attempt and not run.attempt.state.over:
-        run = run.with_newest(replace(run.attempt, state=AttemptState.LOST, ended_at=now, message=why))
+        run = run.with_newest(
+            replace(run.attempt, state=AttemptState.LOST, ended_at=now, message=why, cause=Cause.UNDECIDED)
+        )
     if run.wish is Wish.CANCEL:
-        return _end(run, RunState.CANCELLED, now, "cancelled", 130).doing(*stop)
-    return _end(run, RunState.FAILED, now, why, 125).doing(*stop)
+        return _cancelled(run, now).doing(*stop)
+    return _end(run, RunState.FAILED, now, why, 125, Cause.UNDECIDED).doing(*stop)
 
 
 def _waiting(run: Run, seen: Sighting, now: datetime) -> Decision:
     if run.wish is Wish.CANCEL:
         before = "cancelled before it started" if run.state is RunState.QUEUED else "cancelled while it was paused"
-        return _end(run, RunState.CANCELLED, now, before, 130)
+        return _cancelled(run, now, before)
     spare = {sight.key for sight in seen.nodes if may_resume(run, sight)}
     return Decision(run, tuple(StopNode(run.job.on, key) for key in seen.leftovers if key not in spare))
 
 
 def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
     attempt = _newest(run)
-    if seen.node and seen.node.unfinished:  # whoever began to make it died meanwhile: there is nothing there to lose
+    if seen.node and seen.node.unfinished:  # the server that was creating it died: there is nothing to lose
         seen = replace(seen, node=None)
     if seen.report:
         said = seen.report
@@ -149,7 +152,7 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
         return Decision(run, (StartNode(run),))
     if run.wish is Wish.CANCEL:
         told = Decision(run, (TellAgent(run),))
-        late = seen.wished_s > STOP_PATIENCE_S or (seen.node and seen.node.waits)  # nobody there to be told
+        late = seen.wished_s > STOP_PATIENCE_S or (seen.node and seen.node.waits)  # no agent is there to be told
         return told.doing(StopNode(run.job.on, attempt.key)) if late else told
     if seen.node is None and attempt.fused:  # it was released before it said a word: no second one is paid for
         return fuse.burnt(run, now)
@@ -158,7 +161,7 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
     if seen.node.waits and not seen.report:
         return in_queue(run, (attempt,), seen.node.waits, now)
     if run.state is RunState.STARTING and run.reason:
-        run = replace(run, reason="", hint="")  # what it waited for has been repaired
+        run = replace(run, reason="", cause="", hint="")  # what it waited for has been repaired
     after = progress(run, seen.report, now) if seen.report else Decision(run)
     moved = attend(after.run, seen, now)
     actions = (*after.actions, *moved.actions, TellAgent(moved.run))
@@ -168,7 +171,8 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
 def asking(run: Run, seen: Sighting, now: datetime) -> Decision:
     """Asked for again as long as it is not there, also while its store cannot be used: that costs no attempt."""
     waits = f"waits until somebody repairs this: {seen.waits}" if seen.waits else run.reason
-    after = replace(run, reason=waits, hint=seen.waits_hint if seen.waits else run.hint)
+    cause, hint = (seen.waits_code, seen.waits_hint) if seen.waits else (run.cause, run.hint)
+    after = replace(run, reason=waits, cause=cause, hint=hint)
     if _newest(run).key in seen.unasked and (now - _newest(run).asked_at).total_seconds() > meter.MARK_S:
         after = after.with_newest(replace(_newest(run), asked_at=now))
     asked = Decision(after, (StartNode(after),))
@@ -178,7 +182,7 @@ def asking(run: Run, seen: Sighting, now: datetime) -> Decision:
 def in_queue(run: Run, members: Sequence[Member], why: str, now: datetime) -> Decision:
     """Its provider has a queue of its own: that time is not the node's."""
     reason = f"waits in the queue of {run.job.on}: {why}"
-    after = replace(run, reason=reason, hint="")
+    after = replace(run, reason=reason, cause=Cause.PROVIDER_QUEUE, hint="")
     for member in members:
         if (now - member.asked_at).total_seconds() > meter.MARK_S:
             after = after.with_member(replace(member, asked_at=now))
@@ -246,6 +250,7 @@ def conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decis
         outcome=outcome,
         exit_code=report.exit_code,
         message=cut(report.message),
+        cause=report.cause,
         hint=cut(report.hint),
         stays=report.stays,
     )
@@ -260,9 +265,9 @@ def conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decis
     )
     match outcome:
         case Outcome.SUCCEEDED | Outcome.TARGET_REACHED:
-            return _end(run, RunState.SUCCEEDED, now, report.message, 0)
+            return _end(run, RunState.SUCCEEDED, now, report.message, 0, report.cause)
         case Outcome.CANCELLED if run.wish is Wish.CANCEL:
-            return _end(run, RunState.CANCELLED, now, report.message or "cancelled", 130)
+            return _cancelled(run, now, report.message or "cancelled")
         case Outcome.BUDGET_REACHED:
             return _burnt(run, now)
         case Outcome.EVICTED:
@@ -270,15 +275,16 @@ def conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decis
         case Outcome.NOT_READY:
             unfit = run.with_newest(replace(ended, trouble=NOT_READY))
             return _again_or_end(unfit, report.message or "its machine did not get ready", now)
-        case Outcome.CANCELLED:  # nobody here asked for it: the machine was shut down under the agent
+        case Outcome.CANCELLED:  # not by a user: the machine was shut down under the agent
             return _again_or_end(run, report.message or "its node was shut down", now)
         case Outcome.FAILED if _failures(run) <= run.job.retries and run.wish is Wish.GO_ON:
             retry = f"retry {_failures(run)} of {run.job.retries}"
             text = f"attempt {ended.number} failed ({report.message}); trying again, {retry}"
-            return Decision(replace(run, state=RunState.QUEUED, reason="waits to try again")).noting(now, "retry", text)
+            return _queued(run, "waits to try again", Cause.RETRY).noting(now, "retry", text)
         case _:
             failed = keep(replace(run, hint=report.hint), now)
-            return note_kept(_end(failed, RunState.FAILED, now, report.message, report.exit_code or 125), now)
+            code = report.exit_code or 125
+            return note_kept(_end(failed, RunState.FAILED, now, report.message, code, report.cause), now)
 
 
 def evicted(run: Run, now: datetime, words: str = "") -> Decision:
@@ -288,24 +294,24 @@ def evicted(run: Run, now: datetime, words: str = "") -> Decision:
     message = words or attempt.message
     run = run.with_newest(replace(attempt, state=state, ended_at=attempt.ended_at or now, message=message))
     if run.wish is Wish.CANCEL:
-        return _end(run, RunState.CANCELLED, now, "cancelled", 130)
+        return _cancelled(run, now)
     if why := haste(run):
-        return _end(run, RunState.FAILED, now, why, 125)
+        return _end(run, RunState.FAILED, now, why, 125, Cause.ENDED_AT_ONCE)
     if why := used_up(run):
         hint = "give the cluster a longer `time`, or save checkpoints more often"
-        return _end(replace(run, hint=hint), RunState.FAILED, now, why, 125)
+        return _end(replace(run, hint=hint), RunState.FAILED, now, why, 125, Cause.NO_PROGRESS)
     if attempt.yielded:
         reason = f"paused to make room for {attempt.yielded}, which has a higher priority"
-        waits = Decision(replace(run, state=RunState.QUEUED, reason=reason))
+        waits = _queued(run, reason, Cause.YIELDED)
         return waits.noting(now, "paused-for", f"attempt {attempt.number} has saved and ended: {reason}")
     if attempt.paused:
-        waits = Decision(replace(run, state=RunState.QUEUED, reason=""))  # its queue says what it waits for
+        waits = _queued(run, "", "")  # its queue says what it waits for
         text = f"attempt {attempt.number} has ended: cluster `{attempt.paused}` is paused"
         return waits.noting(now, "cluster-paused", text)
     if attempt.moving:
-        moves = Decision(replace(run, state=RunState.QUEUED, reason="moves to another node"))
+        moves = _queued(run, "moves to another node", Cause.MOVED)
         return moves.noting(now, "moved", f"attempt {attempt.number} has saved and ended, to go on elsewhere")
-    again = Decision(replace(run, state=RunState.QUEUED, reason="was evicted; waits for a new node"))
+    again = _queued(run, "was evicted; waits for a new node", Cause.EVICTED)
     notice = f"with {attempt.notice.seconds:.3g} s notice" if attempt.notice else "without notice"
     why = f": {words}" if words else ""
     return again.noting(now, "evicted", f"attempt {attempt.number} was evicted {notice}{why}; starting another")
@@ -314,12 +320,12 @@ def evicted(run: Run, now: datetime, words: str = "") -> Decision:
 def _burnt(run: Run, now: datetime) -> Decision:
     """Its node stopped by its own fuse."""
     if run.wish is Wish.CANCEL:
-        return _end(run, RunState.CANCELLED, now, "cancelled", 130)
+        return _cancelled(run, now)
     return fuse.burnt(run, now)
 
 
 def hear(run: Run, attempt: Member, report: Report, now: datetime) -> Decision | None:
-    """What the machine was told by whoever owns it. Its times are by its own clock, ours are reckoned from now."""
+    """The notice that the cloud gave the machine. Its times are by its own clock; ours are counted from now."""
     if attempt.notice and attempt.notice.drill:
         return None
     if report.notice and not attempt.notice:
@@ -350,32 +356,41 @@ def _ended_by(run: Run, fate: Fate, now: datetime) -> Decision:
     if fate.evicted:
         return evicted(run, now, fate.words).doing(*stop)
     run = replace(run, hint=fate.hint or run.hint)
-    return lost(run, fate.why, now, fate.trouble).doing(*stop)
+    return lost(run, fate.why, now, fate.cause, fate.trouble).doing(*stop)
 
 
-def lost(run: Run, why: str, now: datetime, trouble: str = "") -> Decision:
-    lost = replace(_newest(run), state=AttemptState.LOST, ended_at=now, message=why, trouble=trouble)
+def lost(run: Run, why: str, now: datetime, cause: str, trouble: str = "") -> Decision:
+    cause = trouble or cause
+    lost = replace(_newest(run), state=AttemptState.LOST, ended_at=now, message=why, cause=cause, trouble=trouble)
     return _again_or_end(run.with_newest(lost), why, now)
 
 
 def _again_or_end(run: Run, why: str, now: datetime) -> Decision:
     """After an attempt that ended through no fault of the script."""
     if run.wish is Wish.CANCEL:
-        return _end(run, RunState.CANCELLED, now, "cancelled", 130)
+        return _cancelled(run, now)
     if _newest(run).fused:
         return fuse.burnt(run, now)
     number = _newest(run).number
-    if end := verdict(run, why):
-        return _end(run, RunState.FAILED, now, end, 125)
+    if final := verdict(run, why):
+        return _end(run, RunState.FAILED, now, final.words, 125, final.cause)
     if _newest(run).trouble in WAITED_FOR:
-        waits = Decision(replace(run, state=RunState.QUEUED, reason=f"waits until somebody repairs this: {why}"))
+        waits = _queued(run, f"waits until somebody repairs this: {why}", _newest(run).trouble)
         return waits.noting(now, "waits", f"attempt {number}: {why}; the run waits until somebody repairs this")
-    again = Decision(replace(run, state=RunState.QUEUED, reason="waits for a new node"))
+    again = _queued(run, "waits for a new node", _newest(run).trouble or Cause.LOST)
     return again.noting(now, "lost", f"attempt {number} was lost: {why}; starting another")
 
 
-def _end(run: Run, state: RunState, now: datetime, reason: str, exit_code: int) -> Decision:
-    ended = replace(run, state=state, reason=reason, ended_at=now, exit_code=exit_code)
+def _queued(run: Run, reason: str, cause: str) -> Decision:
+    return Decision(replace(run, state=RunState.QUEUED, reason=reason, cause=cause))
+
+
+def _cancelled(run: Run, now: datetime, reason: str = "cancelled") -> Decision:
+    return _end(run, RunState.CANCELLED, now, reason, 130, Cause.CANCELLED)
+
+
+def _end(run: Run, state: RunState, now: datetime, reason: str, exit_code: int, cause: str) -> Decision:
+    ended = replace(run, state=state, reason=reason, cause=cause, ended_at=now, exit_code=exit_code)
     text = f"{state}: {reason}" if reason else str(state)
     return Decision(ended, (Land(ended),) if ended.landing else ()).noting(now, str(state), text)
 

@@ -58,7 +58,7 @@ def vanished(runs: Collection[Run], sights: Collection[NodeSight]) -> set[str]:
 
 
 def heard_out(run: Run, heard: Heard) -> bool:
-    """Nothing more is to be heard of a node that is gone. Nobody waits for a store that is away to end a run."""
+    """No more reports of a node that is gone will come. To cancel a run, an unreachable store is not waited for."""
     return heard.in_full or (run.wish is Wish.CANCEL and bool(heard.trouble))
 
 
@@ -147,6 +147,7 @@ def _member(
         unasked=(*requests.unasked, *requests.copying),
         waits=waits.message if waits else "",
         waits_hint=waits.hint if waits else "",
+        waits_code=waits.code if waits else "",
         trouble=trouble.message if trouble else "",
         trouble_hint=trouble.hint if trouble else "",
         trouble_code=trouble.code if trouble else "",
@@ -173,7 +174,7 @@ def outlives_s(run: Run, features: Features, *, limited: bool = False) -> float:
 
 
 def lingers_s(run: Run, features: Features) -> float:
-    """The longest that one stays behind the last report of its agent."""
+    """The longest that a node stays after the last report of its agent."""
     return (run.job.keep_failed or 0.0) + idle(features) + LAST_WORDS_S + release_s(run)
 
 

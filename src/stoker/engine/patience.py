@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
+from stoker.model.cause import Cause
 from stoker.model.run.report import Outcome, Report
 from stoker.model.run.run import Attempt, AttemptState, Run
 
@@ -134,27 +135,37 @@ NOT_READY = UNREADY.codes[0]
 WAITED_FOR = (*LOGIN.codes, *SET_UP.codes)  # the same for every size and place: only a person can change it
 
 
-def verdict(run: Run, why: str) -> str:
-    """Why the run ends after its newest attempt, which did not end because of the script; empty: it is retried."""
+@dataclass(frozen=True, slots=True)
+class Final:
+    """Why a run is not retried."""
+
+    words: str
+    cause: str
+
+
+def verdict(run: Run, why: str) -> Final | None:
+    """Why the run ends after its newest attempt, which did not end because of the script; None: it is retried."""
     newest = run.attempts[-1]
     if newest.trouble in WEATHER:
-        return ""
+        return None
     if newest.trouble and newest.trouble != NOT_READY and has_run(run):
-        return ""
+        return None
     if newest.trouble in HOPELESS:
-        return why
+        return Final(why, newest.trouble)
     if too_hasty := haste(run):
-        return too_hasty
+        return Final(too_hasty, Cause.ENDED_AT_ONCE)
     if why_not := _never_ready(run, why):
-        return why_not
+        return Final(why_not, NOT_READY)
     row = [one for one in without_progress(run) if was_lost(one)]
     if sum(bool(one.refused) for one in row) >= MOST_REFUSED:
-        return f"{why}; {MOST_REFUSED} attempts in a row ended like this, without a new checkpoint"
+        text = f"{why}; {MOST_REFUSED} attempts in a row ended like this, without a new checkpoint"
+        return Final(text, Cause.REPORT_UNUSABLE)
     if (closed := len(_refused_offers(row))) >= MOST_CLOSED:
-        return f"{why}; {closed} sizes and regions were refused in a row"
+        return Final(f"{why}; {closed} sizes and regions were refused in a row", Cause.REFUSED_TOO_OFTEN)
     if tries(row) >= MOST_LOST:
-        return f"{why}; {len(row)} attempts in a row were lost, without a new checkpoint"
-    return ""
+        text = f"{why}; {len(row)} attempts in a row were lost, without a new checkpoint"
+        return Final(text, Cause.LOST_TOO_OFTEN)
+    return None
 
 
 def tries(row: Sequence[Attempt]) -> int:

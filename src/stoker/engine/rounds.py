@@ -22,6 +22,7 @@ from stoker.engine.queue import clusters
 from stoker.engine.queue.clusters import NO_CLUSTERS, ClusterFacts
 from stoker.engine.queue.order import NOTHING_KNOWN, QueueFacts
 from stoker.engine.queue.placement import placed, room_left
+from stoker.model.cause import Cause
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Wish
 from stoker.model.run.report import Report
@@ -140,9 +141,9 @@ class _Round:
             market = gathering.wide(run, self._scene.market, start.nodes)
             self._set(paying.held_back(self._so_far(run), market, self._allowed[run.id], now))
             return
-        taken, waits = self._from_cluster(run, start)
+        taken, waits, cause = self._from_cluster(run, start)
         if waits:
-            self._set(_with_reason(self._so_far(run), waits))
+            self._set(_with_reason(self._so_far(run), waits, cause))
             return
         begun = begin(run, now, taken, start.nodes, fewer)
         if run.job.deadline and any(not offer.spot for offer in taken):
@@ -161,7 +162,7 @@ class _Round:
         return elastic.Gathering(nodes, tuple(taken), waits, market=offers)
 
     def grow(self, rooms: Mapping[str, int]) -> None:
-        """Runs that have fewer nodes than they prefer get more, if there are some that nobody waits for."""
+        """Runs that have fewer nodes than they prefer get more, if there are some that no other run waits for."""
         now = self._scene.now
         for run_id, sighting in self._seen.items():
             if then := elastic.attended(self.after[run_id], sighting, now):
@@ -197,16 +198,16 @@ class _Round:
             for run_id, decision in self._decisions.items()
         ]
 
-    def _from_cluster(self, run: Run, start: elastic.Gathering) -> tuple[list[Offer], str]:
+    def _from_cluster(self, run: Run, start: elastic.Gathering) -> tuple[list[Offer], str, str]:
         """With an idle node of its cluster, if there is one that fits; else it waits until its cluster has room for new
-        ones."""
+        ones: then why, in words and as a cause."""
         pools, taken, now = self._scene.clusters, list(start.taken), self._scene.now
         if not run.cluster:
-            return taken, start.waits
+            return taken, start.waits, Cause.NO_OFFER
         resumes = any(offer.again for offer in taken) or bool(run.attempt and run.attempt.ahead)
         warm = None if resumes else clusters.taken(run, start.nodes, self._held, start.market or {}, now)
         if start.waits and (warm is None or len(warm.idle) < start.nodes):
-            return taken, start.waits
+            return taken, start.waits, Cause.NO_OFFER
         if warm:
             taken = list(warm.offers)
         first = clusters.making_room(run, taken, self._held, pools, warm)
@@ -215,10 +216,10 @@ class _Round:
         if first.lets_go:
             self._change(clusters.without_machines(self.after[run.id]))
         if first.waits:
-            return [], f"waits until cluster `{run.cluster}` has released nodes, to make room"
+            return [], f"waits until cluster `{run.cluster}` has released nodes, to make room", Cause.CLUSTER_FULL
         for owner, key in warm.idle if warm else ():
             self._change(clusters.release(self.after[owner.id], key, clusters.TAKEN))
-        return taken, ""
+        return taken, "", ""
 
 
 def _advanced(before: Run, metered: Run, sighting: Sighting, allowance: Allowance | None, now: datetime) -> Decision:
@@ -273,5 +274,5 @@ def _spare(run: Run, member: Member, sighting: Sighting | None, market: Market, 
     return None if in_the_way else wanted(run, market, now)
 
 
-def _with_reason(decision: Decision, reason: str) -> Decision:
-    return Decision(replace(decision.run, reason=reason), decision.actions, decision.events)
+def _with_reason(decision: Decision, reason: str, cause: str) -> Decision:
+    return Decision(replace(decision.run, reason=reason, cause=cause), decision.actions, decision.events)

@@ -11,7 +11,8 @@ from stoker.engine.money.fuse import dollars
 from stoker.engine.money.receipt import with_effort
 from stoker.engine.money.spending import name
 from stoker.engine.nodes.lease import longest
-from stoker.errors import StokerError
+from stoker.errors import StokerError, StoreFailed
+from stoker.model.cause import Cause
 from stoker.model.job.job import Job
 from stoker.model.node import Features
 from stoker.model.run.money import Limit
@@ -31,6 +32,7 @@ class Beside:
     offers: StokerError | None = None  # why its provider cannot list its offers
     looks: StokerError | None = None  # why its provider cannot list its nodes
     waits: str = ""  # why a queued run has not started
+    waits_cause: str = ""  # the same for programs
     copying: str = ""  # the name of the run whose checkpoint is being copied for it
     store: str = ""  # why its store failed
     beat_s: float = 2.0  # between two heartbeats of its agent
@@ -45,38 +47,41 @@ def is_silent(heard: Heard, beat_s: float) -> bool:
 def shown(run: Run, beside: Beside) -> Run:
     """The run as it is now. The database gets the metrics when the run has ended."""
     if run.state is RunState.QUEUED and beside.offers:
-        return replace(run, reason=beside.offers.message, hint=beside.offers.hint)
+        return replace(run, reason=beside.offers.message, cause=beside.offers.code, hint=beside.offers.hint)
     if run.state is RunState.QUEUED and (beside.waits or not run.reason):
-        return replace(run, reason="; ".join(filter(None, (run.reason, beside.waits))))
+        reason = "; ".join(filter(None, (run.reason, beside.waits)))
+        return replace(run, reason=reason, cause=run.cause or beside.waits_cause)
     if beside.copying:
-        return replace(run, reason=f"copying the checkpoint of {beside.copying}")
+        return replace(run, reason=f"copying the checkpoint of {beside.copying}", cause=Cause.COPYING)
     if run.state.ended:
         return run
     if looks := beside.looks:
-        run = replace(run, reason=f"{looks.message}; the state of its node is unknown until then", hint=looks.hint)
+        reason = f"{looks.message}; the state of its node is unknown until then"
+        run = replace(run, reason=reason, cause=looks.code, hint=looks.hint)
     if trouble := beside.store or beside.heard.trouble:
         if away := beside.offers:  # an unavailable cloud says more than its store
-            return replace(run, reason=away.message, hint=away.hint)
-        return replace(run, reason=f"its store failed: {trouble}")
+            return replace(run, reason=away.message, cause=away.code, hint=away.hint)
+        return replace(run, reason=f"its store failed: {trouble}", cause=StoreFailed.code)
     if beside.heard.report is None:
         return run
     return _with_report(run, beside.heard.report, beside)
 
 
 def _with_report(run: Run, report: Report, beside: Beside) -> Run:
-    reason = run.reason
+    reason, cause = run.reason, run.cause
     if is_silent(beside.heard, beside.beat_s):
-        reason = f"no heartbeat from its agent for {beside.heard.silent_s:.0f} s{beside.silence}"
+        reason, cause = f"no heartbeat from its agent for {beside.heard.silent_s:.0f} s{beside.silence}", Cause.SILENT
     if report.phase is Phase.STAGING and not reason:
-        reason = _staging(report)
+        reason, cause = _staging(report), Cause.STAGING
     hang = run.attempt.hang if run.attempt else None
     if hang and hang.over_at is None and not reason:
-        reason = hang.text
+        reason, cause = hang.text, Cause.HUNG
     run = with_effort(run, report, under_way=True)
     packages = report.packages or run.packages
     over = run.attempt is None or run.attempt.state.over  # then what it measured is among the run's already
     metrics = run.metrics if over else joined_metrics(run.metrics, _measured(report, beside))
-    return replace(run, metrics=metrics, data_figures=report.data, packages=packages, reason=reason)
+    run = replace(run, metrics=metrics, data_figures=report.data, packages=packages)
+    return replace(run, reason=reason, cause=cause)
 
 
 def _measured(report: Report, beside: Beside) -> dict[str, MetricSummary]:

@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from stoker.errors import BadInput, DatasetRefused, SnapshotRefused
+from stoker.model.cause import Cause
 from stoker.model.snapshot import checked_path
 from stoker.model.workspace import layout
 
@@ -159,7 +160,9 @@ def reference(text: str) -> Reference:
 def checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise BadInput(
-            f"`{name}` cannot name a dataset", hint="use up to 80 lower-case letters, digits, `-`, `_` and `.`"
+            f"`{name}` cannot name a dataset",
+            hint="use up to 80 lower-case letters, digits, `-`, `_` and `.`",
+            cause=Cause.NAME_INVALID,
         )
     return name
 

@@ -26,6 +26,7 @@ from fastapi import FastAPI
 from stoker import __version__
 from stoker.errors import Conflict, DatabaseUnusable, HomeUnusable, StokerError
 from stoker.files import claim, write_whole
+from stoker.model.cause import Cause
 from stoker.model.workspace.home import Home
 from stoker.server.api.app import build
 from stoker.server.door import guarded, log_to, own_socket, port_socket
@@ -143,7 +144,9 @@ async def _end_when_idle(server: uvicorn.Server, app: FastAPI, idle_s: float) ->
 def _take_lock(home: Home) -> int:
     alive = claim(home.alive_lock)
     if alive is None:
-        raise Conflict(f"a server is already running for {home.root}", hint="stoker server status")
+        raise Conflict(
+            f"a server is already running for {home.root}", hint="stoker server status", cause=Cause.ALREADY_RUNNING
+        )
     return alive
 
 

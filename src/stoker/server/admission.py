@@ -14,6 +14,7 @@ from stoker.engine.money.fuse import dollars, least_start
 from stoker.engine.nodes.elastic import PATIENCE_S
 from stoker.engine.offers.market import fits_whole, needs
 from stoker.errors import BadInput, Conflict, Corrupt, JobInvalid, NotFound, Problem, StokerError, StoreFailed
+from stoker.model.cause import Cause
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest
 from stoker.model.job.fields import nearest
 from stoker.model.job.job import DataInput, Job, Launcher
@@ -67,14 +68,18 @@ def check_terminal(job: Job, terminal: Terminal, providers: Mapping[str, Provide
             "submit it without `--interactive`, and inspect its node: `stoker exec RUN -- COMMAND`, or `stoker ssh RUN`"
         )
         hint += f"; to debug it here: `stoker run --interactive --on {near}`" if near else ""
-        raise Conflict(f"`--interactive` is not supported on `{job.on}`", hint=hint)
+        raise Conflict(f"`--interactive` is not supported on `{job.on}`", hint=hint, cause=Cause.NOT_INTERACTIVE)
     if job.environment.contained:
         hint = "submit it without `--interactive`, and inspect it: `stoker exec RUN -- COMMAND`"
-        raise Conflict("`--interactive` is not supported in a container", hint=hint)
+        raise Conflict("`--interactive` is not supported in a container", hint=hint, cause=Cause.NOT_INTERACTIVE)
     if job.most_nodes * (job.processes if isinstance(job.processes, int) else 2) > 1 or job.launcher in _STARTERS:
         found = f"`processes: {job.processes}`" if job.processes != 1 else f"`launcher: {job.launcher}`"
         hint = "`--set processes=1 --set launcher=plain`"
-        raise Conflict(f"`--interactive` requires a single process, but the job has {found}", hint=hint)
+        raise Conflict(
+            f"`--interactive` requires a single process, but the job has {found}",
+            hint=hint,
+            cause=Cause.NOT_INTERACTIVE,
+        )
 
 
 def _unfit(job: Job, provider: Provider, pool: Pool | None = None) -> Problem:

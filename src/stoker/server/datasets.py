@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from stoker.errors import Conflict, Corrupt, DatasetChanging, DatasetRefused, Missing, NotFound
 from stoker.model import wire
+from stoker.model.cause import Cause
 from stoker.model.dataset import DatasetVersion, Manifest, checked_name, manifest_id, reference
 from stoker.model.job.fields import nearest
 from stoker.model.workspace import layout
@@ -216,10 +217,10 @@ class DatasetRecords:
         names = self._table.names()
         if name in names:
             numbers = ", ".join(str(version.number) for version in self._table.versions(name)[:10])
-            return NotFound(f"`{text}` not found", hint=f"versions of `{name}`: {numbers}")
+            return NotFound(f"`{text}` not found", hint=f"versions of `{name}`: {numbers}", cause=Cause.NO_SUCH_DATASET)
         near = nearest(name, names)
         hint = f"did you mean `{near}`?" if near else "see all with `stoker data ls`"
-        return NotFound(f"no dataset named `{name}`", hint=hint)
+        return NotFound(f"no dataset named `{name}`", hint=hint, cause=Cause.NO_SUCH_DATASET)
 
 
 def refused_while_used(version: DatasetVersion, runs: list[str]) -> Conflict:
@@ -227,4 +228,5 @@ def refused_while_used(version: DatasetVersion, runs: list[str]) -> Conflict:
     return Conflict(
         f"{version.ref} was used by {named}: they cannot be rerun without it",
         hint=f"`stoker data rm {version.ref} --force` removes it anyway",
+        cause=Cause.DATASET_IN_USE,
     )

@@ -63,7 +63,9 @@ def _listening(listener: socket.socket) -> socket.socket:
 _HEAD_S = 10.0  # to complete the request head
 _MOST = 1024  # concurrent connections
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
-_FULL_BODY = b'{"error":{"code":"server-unavailable","message":"too many connections","hint":"","problems":[]}}'
+_FULL_BODY = (
+    b'{"error":{"code":"server-unavailable","cause":"","message":"too many connections","hint":"","problems":[]}}'
+)
 
 
 class Doorkeeper:

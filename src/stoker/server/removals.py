@@ -18,6 +18,7 @@ from stoker.engine.pruning import prune
 from stoker.errors import Conflict, Missing, NotFound, StokerError
 from stoker.files import take, write_whole
 from stoker.model import wire
+from stoker.model.cause import Cause
 from stoker.model.orders import lock_of, users_of, venv_used
 from stoker.model.run.run import PruneRule, Run, Spared
 from stoker.model.workspace import layout
@@ -211,16 +212,29 @@ class Removals:
     def check(self, run: Run) -> None:
         """Raises Conflict where it cannot be removed now, with what to do."""
         if not run.state.ended:
-            raise Conflict(f"`{run.name}` is {run.state}", hint=f"cancel it first: `stoker cancel {run.name}`")
+            raise Conflict(
+                f"`{run.name}` is {run.state}",
+                hint=f"cancel it first: `stoker cancel {run.name}`",
+                cause=Cause.RUN_ACTIVE,
+            )
         if run.kept_until:
-            raise Conflict(f"the node of `{run.name}` is kept", hint=f"release it first: `stoker release {run.name}`")
+            raise Conflict(
+                f"the node of `{run.name}` is kept",
+                hint=f"release it first: `stoker release {run.name}`",
+                cause=Cause.NODE_KEPT,
+            )
         if run.landing:
-            raise Conflict(f"the outputs of `{run.name}` are being downloaded", hint="try again in a moment")
+            raise Conflict(
+                f"the outputs of `{run.name}` are being downloaded",
+                hint="try again in a moment",
+                cause=Cause.RUN_LANDING,
+            )
         for other in self._ledger.open:
             if other.start and other.start.run_id == run.id and not other.started_at and not other.state.ended:
                 raise Conflict(
                     f"`{other.name}` starts from the checkpoint of `{run.name}`",
                     hint=f"wait until it runs, or cancel it: `stoker cancel {other.name}`",
+                    cause=Cause.CHECKPOINT_NEEDED,
                 )
 
     def _reach(self, run: Run) -> None:

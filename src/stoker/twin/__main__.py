@@ -15,6 +15,7 @@ from pathlib import Path
 
 from stoker.errors import Conflict, StokerError
 from stoker.files import claim, write_whole
+from stoker.model.cause import Cause
 from stoker.twin import state
 from stoker.twin.arm import storage
 from stoker.twin.blob import Accounts, BlobService
@@ -141,7 +142,7 @@ def _take_lock(folder: Path) -> int:
     """Waits for a twin that is stopping. A check whether a twin is running takes the lock for a moment, too."""
     handle = claim(folder / "twin.alive", _LOCK_S, pause_s=0.002)
     if handle is None:
-        raise Conflict(f"a twin is already running in {folder}", hint="stoker twin status")
+        raise Conflict(f"a twin is already running in {folder}", hint="stoker twin status", cause=Cause.ALREADY_RUNNING)
     return handle
 
 

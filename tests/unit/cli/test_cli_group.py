@@ -159,7 +159,7 @@ def test_the_exit_code_is_that_of_the_error(capsys: pytest.CaptureFixture[str]) 
     assert report(BadInput("no"), json=False) == 2
     assert report(StokerError("trouble"), json=True) == 125
     assert json.loads(capsys.readouterr().out) == {
-        "error": {"code": "error", "message": "trouble", "hint": "", "problems": []}
+        "error": {"code": "error", "cause": "", "message": "trouble", "hint": "", "problems": []}
     }
 
 

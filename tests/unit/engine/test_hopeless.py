@@ -23,7 +23,7 @@ def test_what_only_somebody_can_mend_ends_the_run_at_the_first_try_with_what_to_
 ) -> None:
     ended = advance(begin(make_run(), now).run, troubled(code), now).run
     assert (ended.state, ended.exit_code, ended.hint) == (RunState.FAILED, 125, "az something")
-    assert ended.reason == "the node could not be started: as Azure says it"
+    assert ended.cause == code and "as Azure says it" in ended.reason
 
 
 @pytest.mark.parametrize("code", [*WEATHER, "provider-failed"])

@@ -14,6 +14,7 @@ from stoker.engine.lifecycle import advance, begin
 from stoker.engine.looking import Heard, Requests, goes_on, gone_keys, heard_out, outlives_s, sighting, vanished
 from stoker.engine.nodes.nodes import needed, release_unneeded
 from stoker.errors import NoCapacity, StoreDenied
+from stoker.model.cause import Cause
 from stoker.model.node import Features, NodeSight, NodeState, Offer
 from stoker.model.orders import Wish
 from stoker.model.run.money import Spell
@@ -83,7 +84,7 @@ def test_a_machine_that_reports_before_it_bears_its_new_key_is_not_gone(run: Run
         decision = advance(run, unmarked, now)
         assert (decision.run, decision.actions) == (run, (StartNode(run),)), "asked for again, until it is seen"
     nowhere = advance(run, sighting(run, [], set(), heard, Requests(), FEATURES), now)
-    assert nowhere.run.attempts[-1].message == "its node no longer exists"
+    assert nowhere.run.attempts[-1].cause == Cause.NODE_GONE
 
 
 def test_a_spare_that_could_not_be_asked_for_is_as_good_as_gone(run: Run) -> None:

@@ -25,6 +25,7 @@ from stoker.engine.patience import (
     TABLE,
 )
 from stoker.engine.queue.placement import LONGEST_DELAY_S, place
+from stoker.model.cause import Cause
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.run.report import Effort, Kept, Outcome, Phase, Report
 from stoker.model.run.run import AttemptState, Run, RunState
@@ -87,7 +88,7 @@ def test_losses_in_a_row_without_a_new_checkpoint_end_it(make_run: Make, now: da
         assert run.state is RunState.QUEUED, f"{number - 1} losses in a row"
         run = lost(run, now)
     assert run.state is RunState.FAILED
-    assert f"{MOST_LOST} attempts in a row were lost, without a new checkpoint" in run.reason
+    assert run.cause == Cause.LOST_TOO_OFTEN and str(MOST_LOST) in run.reason
 
 
 def test_a_checkpoint_whose_node_died_before_it_could_tell_counts_as_progress(make_run: Make, now: datetime) -> None:

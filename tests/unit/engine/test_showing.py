@@ -11,6 +11,7 @@ import pytest
 from stoker.engine.looking import Heard
 from stoker.engine.showing import Beside, is_silent, shown
 from stoker.errors import ProviderUnavailable
+from stoker.model.cause import Cause
 from stoker.model.run.report import DataFigures, MetricSummary, Phase, Report
 from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
@@ -25,13 +26,16 @@ def running(make_run: Make, now: datetime) -> Run:
 
 def test_a_queued_run_says_what_it_waits_for(make_run: Make) -> None:
     run, away = make_run(1), ProviderUnavailable("it is away", hint="wait")
-    assert shown(run, Beside(waits="2 of 2 slots are busy")).reason == "2 of 2 slots are busy"
-    assert shown(run, Beside(waits="2 of 2 slots are busy", offers=away)).reason == "it is away"
+    busy = Beside(waits="2 of 2 slots are busy", waits_cause=Cause.NO_ROOM)
+    assert (shown(run, busy).reason, shown(run, busy).cause) == (busy.waits, Cause.NO_ROOM)
+    assert shown(run, replace(busy, offers=away)).reason == away.message
+    assert shown(run, replace(busy, offers=away)).cause == away.code
     assert shown(replace(run, reason="there is none"), Beside(waits="busy")).reason == "there is none; busy"
 
 
 def test_a_store_that_cannot_be_used_is_reported_before_anything_else(running: Run) -> None:
-    assert shown(running, Beside(store="it is full")).reason == "its store failed: it is full"
+    full = shown(running, Beside(store="it is full"))
+    assert full.cause == "store-failed" and "it is full" in full.reason
     assert "it hangs" in shown(running, Beside(heard=Heard(trouble="it hangs"))).reason
     away = ProviderUnavailable("no network")
     assert shown(running, Beside(store="it is full", offers=away)).reason == "no network"

@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[3]
 
 # A ceiling: the count when the rule was made. It may fall, and does not grow.
 MOST_QUOTED = 58
+# The same for assertions that quote a sentence of Stoker: three words in a row that some text in `src` has, too.
+MOST_SENTENCES = {"integration": 100, "": 401}  # by folder of tests; everywhere
 
 
 def rule(target: str) -> list[str]:
@@ -109,3 +111,38 @@ def test_no_more_tests_quote_messages_than_before() -> None:
     assert found <= MOST_QUOTED, (
         "assert on the error's class, its code, its fields or a value (docs/internals/testing.md)"
     )
+
+
+def phrases(text: str) -> set[tuple[str, ...]]:
+    """Its words, three in a row; those of a command to copy do not count."""
+    words = text.split()
+    plain = [word.strip("`.,:;()'\"").replace("'", "").replace("-", "").isalpha() for word in words]
+    return {
+        tuple(words[at : at + 3])
+        for at in range(len(words) - 2)
+        if all(plain[at : at + 3]) and words[at] not in ("az", "stoker")
+    }
+
+
+def texts(tree: ast.AST) -> list[str]:
+    found = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return [text for text in found if isinstance(text, str)]
+
+
+def sentences(source: str, known: set[tuple[str, ...]]) -> int:
+    """How many of its assertions quote what is known."""
+    claims = [node.test for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert)]
+    return sum(any(phrases(text) & known for text in texts(claim)) for claim in claims)
+
+
+def test_no_more_assertions_quote_sentences_of_stoker_than_before() -> None:
+    known = phrases("`x` has no rank 7, but others")
+    assert (
+        sentences('assert "it has no rank" in said\nassert "hello from afar" in said\nassert cause == "no-rank"', known)
+        == 1
+    )
+    files = (ROOT / "src").rglob("*.py")
+    known = {one for path in files for text in texts(ast.parse(path.read_text("utf-8"))) for one in phrases(text)}
+    for folder, most in MOST_SENTENCES.items():
+        found = sum(sentences(path.read_text("utf-8"), known) for path in (ROOT / "tests" / folder).rglob("*.py"))
+        assert found <= most, f"{folder}: compare the cause, a code or a value (docs/internals/testing.md)"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stoker.errors import NoCapacity, NotAllowed, NotSetUp, ProviderFailed, ProviderUnavailable, QuotaReached
+from stoker.model.cause import Cause
 from stoker.model.node import Need
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import FORM, Account, check_ssh, read_account
@@ -332,5 +333,6 @@ def test_the_agent_is_fetched_with_the_nodes_own_token() -> None:
     assert signed_url(access, "runs/r/agent.pyz") == "https://a.blob/c-r/agent.pyz?sig=1"
     one = Route("runs/r/agent.pyz", "https://a.blob/c-r/agent.pyz", "sig=3")
     assert signed_url(Access((*access.routes, one)), "runs/r/agent.pyz") == "https://a.blob/c-r/agent.pyz?sig=3"
-    with pytest.raises(ProviderFailed):
+    with pytest.raises(ProviderFailed) as refused:
         signed_url(Access((Route("", "file:///x"),)), "runs/r/agent.pyz")
+    assert refused.value.cause == Cause.STORE_OUT_OF_REACH

@@ -13,6 +13,7 @@ import pytest
 
 from stoker.errors import Corrupt, DatasetChanging, DatasetRefused, Missing, NotFound
 from stoker.model import wire
+from stoker.model.cause import Cause
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest
 from stoker.model.workspace import layout
 from stoker.server.datasets import DatasetRecords
@@ -77,7 +78,7 @@ def test_a_reference_means_the_newest_a_number_or_a_hash(world: World) -> None:
     assert unknown.value.hint == "versions of `ants`: 2, 1"
     with pytest.raises(NotFound) as misspelt:
         world.datasets.resolve("antz")
-    assert misspelt.value.hint == "did you mean `ants`?"
+    assert misspelt.value.cause == Cause.NO_SUCH_DATASET and "`ants`" in misspelt.value.hint
 
 
 def test_description_licence_and_tags_are_kept_until_somebody_says_otherwise(world: World) -> None:

@@ -16,6 +16,7 @@ from stoker.engine.lifecycle import LONGEST_WORDS, MOST_NOTICES, advance, begin
 from stoker.engine.patience import MOST_HASTY
 from stoker.errors import Malformed
 from stoker.model import untrusted, wire
+from stoker.model.cause import Cause
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.orders import Notice
 from stoker.model.run.report import Climb, Effort, Kept, Measured, MetricSummary, Outcome, Phase, Report
@@ -71,7 +72,7 @@ def test_a_node_that_says_it_was_evicted_whenever_it_has_started_is_not_replaced
         now += timedelta(seconds=5)
         run = advance(run, seen(run, now, outcome=Outcome.EVICTED, ended_at=now, message="x" * 30_000), now).run
     assert (run.state, len(run.attempts), run.exit_code) == (RunState.FAILED, MOST_HASTY, 125)
-    assert "ended 100 times in a row" in run.reason
+    assert run.cause == Cause.ENDED_AT_ONCE
     assert len(wire.dump(run)) < MOST_HASTY * (LONGEST_WORDS + 2000)
 
 

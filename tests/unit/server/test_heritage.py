@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stoker.errors import BadInput, NotFound
+from stoker.model.cause import Cause
 from stoker.model.run.run import Attempt, AttemptState, Run
 from stoker.model.snapshot import CheckpointSet, Entry, EntryKind, Fence, Snapshot
 from stoker.model.wire import dump, load
@@ -146,8 +147,9 @@ def test_a_forged_manifest_is_not_a_checkpoint(
 ) -> None:
     source = stores.open("old")
     source.put(layout.checkpoint_set(old.id, 1, 9), b'{"attempt": 1, "number": 9, "entries": [{"path": "../../x"}]}')
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound) as refused:
         heritage.find(old, old.job)
+    assert refused.value.cause == Cause.NO_CHECKPOINT
 
 
 def test_a_job_with_other_checkpoint_folders_is_refused(
@@ -182,5 +184,6 @@ def test_a_checkpoint_that_is_gone_by_now_is_not_mistaken_for_nothing(
     new = make_run(2, store="new")
     new = replace(new, start=heritage.find(old, new.job))
     stores.stores["old"] = MemoryStore()
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound) as refused:
         heritage.bring(new)
+    assert refused.value.cause == Cause.CHECKPOINT_GONE

@@ -20,6 +20,7 @@ from stoker.engine import rounds
 from stoker.engine.decision import Decision
 from stoker.errors import LoginFailed
 from stoker.model import wire
+from stoker.model.cause import Cause
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.model.orders import Wish
 from stoker.model.run.report import Outcome, Phase, Report
@@ -77,14 +78,14 @@ def test_a_node_whose_reports_stay_unusable_is_lost_twice_and_then_the_run_fails
             assert run.attempt and run.attempt.number == number
             world.says(run, b'{"at": "2026-03-01T12:00:00"}')
             await world.rounds()
-            assert "its node's report cannot be used: a Report without" in (await world.reconciler.live(run)).reason
+            assert (await world.reconciler.live(run)).cause == Cause.REPORT_UNUSABLE
             assert list(world.reconciler.troubled) == [run.id]
             assert not (await world.ledger.find(name)).attempts[-1].state.over
             world.clock.passed_s += 31
             await world.rounds()
         ended = await world.ledger.find(name)
         assert (ended.state, ended.exit_code) == (RunState.FAILED, 125)
-        assert ended.reason.endswith("2 attempts in a row ended like this, without a new checkpoint")
+        assert ended.cause == Cause.REPORT_UNUSABLE and len(ended.attempts) == 2
         assert [one.state for one in ended.attempts] == [AttemptState.LOST] * 2
         kinds = [event.kind for event in world.database.events(ended.id)]
         assert kinds.count("report-refused") == 2
@@ -108,7 +109,7 @@ def test_a_report_that_cannot_be_fetched_from_a_store_that_answers_is_unusable(w
         report.parent.mkdir(parents=True, exist_ok=True)
         report.symlink_to(report)  # a link to itself, which nobody can read
         await world.rounds()
-        assert "its node's report cannot be used: it cannot be fetched" in (await world.reconciler.live(run)).reason
+        assert (await world.reconciler.live(run)).cause == Cause.REPORT_UNUSABLE
         world.clock.passed_s += 31
         await world.rounds()
         lost = (await world.ledger.find(name)).attempts[0]
@@ -205,7 +206,7 @@ def test_cancel_ends_a_run_that_nothing_can_be_decided_about(
         monkeypatch.setattr(lookout, "decide", failing_for(name, rounds.decide, only_with_report=False))
         await world.rounds()
         shown = await world.reconciler.live(await world.ledger.find(name))
-        assert "nothing can be decided about it: ZeroDivisionError: a bug" in shown.reason
+        assert shown.cause == Cause.UNDECIDED and "ZeroDivisionError: a bug" in shown.reason
         assert shown.hint == f"stoker cancel {name}"
         await world.ledger.change(name, lambda seen: Decision(replace(seen, wish=Wish.CANCEL)))
         await world.rounds(3)
@@ -384,7 +385,7 @@ def test_a_run_that_has_never_had_a_node_is_cancelled_although_its_cloud_cannot_
         await world.rounds()
         assert (await world.ledger.find(name)).state is RunState.QUEUED
         ended = await cancelled(world, name)
-        assert (ended.state, ended.reason) == (RunState.CANCELLED, "cancelled before it started")
+        assert (ended.state, ended.cause) == (RunState.CANCELLED, Cause.CANCELLED)
 
     asyncio.run(story())
 

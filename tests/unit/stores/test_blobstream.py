@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.errors import BadInput, Corrupt
+from stoker.model.cause import Cause
 from stoker.stores.transfer.verified import Verified
 from stoker.stores.trees.blobstream import CHUNK_BYTES, Item, blob_stream, read_blobs
 
@@ -143,8 +144,9 @@ def test_a_size_that_octal_digits_cannot_hold_travels() -> None:
     ],
 )
 def test_members_that_are_not_files_named_by_a_hash_are_refused(name: str, kind: bytes, target: str) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInput) as refused:
         list(read_blobs(io.BytesIO(member(name, kind=kind, target=target))))
+    assert refused.value.cause == Cause.NAME_INVALID
 
 
 def read_all(stream: bytes) -> list[bytes]:

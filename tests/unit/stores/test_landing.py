@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from stoker.errors import Conflict, Corrupt, Missing, SnapshotRefused, StoreFailed
+from stoker.model.cause import Cause
 from stoker.model.snapshot import Entry, EntryKind
 from stoker.stores.trees.blobstream import blob_stream, read_blobs
 from stoker.stores.trees.landing import MARKER, Landing, choose_folder
@@ -236,8 +238,10 @@ def test_a_later_manifest_may_change_what_a_path_is(tmp_path: Path) -> None:
     assert (out / "a" / "x").read_bytes() == (out / "b").read_bytes() == b"x"
     assert (out / "c").readlink() == Path("b")
     assert not (out / "d").is_symlink()
-    with pytest.raises(StoreFailed, match="`a`"):  # what is in it may be someone's
+    with pytest.raises(StoreFailed, match="`a`") as refused:  # what is in it may be someone's
         land(out, [file("a", b"x")], b"x")
+    assert refused.value.cause == Cause.DISK_REFUSED
+    assert isinstance(refused.value.__cause__, OSError) and refused.value.__cause__.errno == errno.ENOTEMPTY
     assert listing(out) == {"a", "a/x", "b", "c", "d"}
 
 
@@ -289,20 +293,23 @@ def test_a_marker_that_says_nothing_makes_a_folder_someone_elses(tmp_path: Path,
 
 def test_landing_in_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     folder = choose_folder(tmp_path, "ants-1", "r1")
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict) as refused:
         Landing([], folder, "r2")
+    assert refused.value.cause == Cause.FOLDER_FOREIGN
 
 
 def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreFailed, match=r"`.*file/ants-1`"):
+    with pytest.raises(StoreFailed, match=r"`.*file/ants-1`") as refused:
         choose_folder(tmp_path / "file", "ants-1", "r1")
+    assert refused.value.cause == Cause.DISK_REFUSED and isinstance(refused.value.__cause__, NotADirectoryError)
 
 
 def test_files_that_the_disk_has_no_room_for_are_refused_before_any_is_brought(tmp_path: Path) -> None:
     """One small content under many names is as large as all of them, and a node names as many as it likes."""
     free = shutil.disk_usage(tmp_path).free
     many = [Entry(f"copy-{number}", sha256=sha256(b"x"), size_bytes=free // 4) for number in range(5)]
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StoreFailed) as refused:
         Landing(many, tmp_path / "outputs", "run-1").wanted()
+    assert refused.value.cause == Cause.DISK_FULL
     assert not listing(tmp_path / "outputs")

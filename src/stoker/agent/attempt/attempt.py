@@ -69,6 +69,7 @@ class AttemptRunner:
                 stopping.outcome or Outcome.CANCELLED,
                 None,
                 stopping.message,
+                cause=stopping.cause,
                 needs_restart=isinstance(why, NeedsRestart),
             )
         except Exception as error:

@@ -22,6 +22,7 @@ from stoker.agent.shipping.logs import Masking
 from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.shipping.worker import StoreTrouble
 from stoker.agent.visits.visit import VisitDoor
+from stoker.model.cause import Cause
 from stoker.model.orders import Notice, Orders
 from stoker.model.run.report import Outcome
 from stoker.model.run.stacks import RankStacks, Standstill
@@ -102,7 +103,7 @@ class Crew:
         return HangDoctor(job.hang.after, watched, lambda seen: self.reporter.say(standstill=seen), alone=world == 1)
 
     def _stacks(self, path: str) -> bytes:
-        """Where the ranks of this node are now, for whoever asks."""
+        """Where the ranks of this node are now, for `stoker stacks`."""
         from stoker.agent.processes.stacks import StackTaker  # here, because few people ask
 
         ranks = StackTaker(self.folder.work, self.masking.text, path).take(self.ranks.pids_by_rank())
@@ -156,10 +157,12 @@ class Crew:
     def _blow(self, why: str) -> None:
         """The script has had its notice: kill what is still running."""
         self.ranks.grace_s = LAST_GRACE_S
-        self.stopping.ask(Outcome.BUDGET_REACHED, f"stopped in time: {why}")
+        self.stopping.ask(Outcome.BUDGET_REACHED, f"stopped in time: {why}", Cause.FUSE_BLOWN)
 
     def _fenced_off(self) -> None:
-        self.stopping.ask(Outcome.CANCELLED, "a later attempt has taken over: this one may not commit any more")
+        self.stopping.ask(
+            Outcome.CANCELLED, "a later attempt has taken over: this one may not commit any more", Cause.FENCED
+        )
 
 
 class ReportFigures:

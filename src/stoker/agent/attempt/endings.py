@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from stoker.errors import StokerError, StoreDenied, StoreUnavailable
+from stoker.model.cause import Cause
 from stoker.model.run.report import Outcome, RankEnd
 from stoker.model.run.stacks import named_ranks
 
@@ -31,14 +32,16 @@ class Ending:
     exit_code: int | None = None
     message: str = ""
     hint: str = ""
+    cause: str = ""  # a `Cause`, or the code of an error; empty: the outcome says it all
     needs_restart: bool = False  # the machine, before it can be used
 
 
 class AttemptBroken(Exception):
     """The run could not be prepared or saved; a retry would not help."""
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", *, cause: str) -> None:
         super().__init__(message)
+        self.cause = cause
         self.message = message
         self.hint = hint
 
@@ -47,13 +50,15 @@ def broken(error: Exception) -> Ending:
     """For expected errors, the message; for anything else, a bug, also the traceback in the agent's own log. A store
     that cannot be used must be repaired by somebody: the run is retried on a machine that it gets afterwards."""
     if isinstance(error, StoreUnavailable | StoreDenied):
-        return Ending(Outcome.CANCELLED, None, f"its store cannot be used: {error.message}", error.hint)
+        return Ending(Outcome.CANCELLED, None, f"its store cannot be used: {error.message}", error.hint, error.code)
     if isinstance(error, AttemptBroken | StokerError):
-        return Ending(Outcome.BROKEN, None, error.message, error.hint)
+        cause = error.cause or (error.code if isinstance(error, StokerError) else "")
+        return Ending(Outcome.BROKEN, None, error.message, error.hint, cause)
     sys.excepthook(type(error), error, error.__traceback__)
     if isinstance(error, OSError):
-        return Ending(Outcome.BROKEN, None, f"the node could not execute the run: {error}")
-    return Ending(Outcome.BROKEN, None, f"the agent failed: {type(error).__name__}: {error}")
+        return Ending(Outcome.BROKEN, None, f"the node could not execute the run: {error}", cause=Cause.NODE_FAILED)
+    what = f"the agent failed: {type(error).__name__}: {error}"
+    return Ending(Outcome.BROKEN, None, what, cause=Cause.AGENT_FAILED)
 
 
 def exit_code(end: RankEnd) -> int:
@@ -71,21 +76,25 @@ def by_itself(
     before = _left(ends, failed)
     if end.signal:
         message = f"{who} was killed by {_signal(end.signal)}{_why(end.signal, out_of_memory)}{before}"
-        return Ending(Outcome.FAILED, code, message, _memory_hint(end.signal, out_of_memory))
+        return Ending(
+            Outcome.FAILED, code, message, _memory_hint(end.signal, out_of_memory), _killed(end.signal, out_of_memory)
+        )
     if code == 127 and (missing := re.findall(_MISSING_COMMAND, tail, re.MULTILINE)):
         name = missing[-1].decode(errors="replace")
         hint = f"check the spelling of `{name}` in `run`, or install it"
-        return Ending(Outcome.FAILED, code, f"command not found: `{name}`", hint)
+        return Ending(Outcome.FAILED, code, f"command not found: `{name}`", hint, Cause.COMMAND_MISSING)
     message = f"{who} exited with code {code}"
     if 128 < code <= 128 + 64:
         message += f", as after {_signal(code - 128)}{_why(code - 128, out_of_memory)}"
     message += before
     asks = not terminal and _READS_A_TERMINAL.search(tail)
-    return Ending(Outcome.FAILED, code, message, _TERMINAL if asks else _memory_hint(code - 128, out_of_memory))
+    hint = _TERMINAL if asks else _memory_hint(code - 128, out_of_memory)
+    cause = _killed(code - 128, out_of_memory) if 128 < code <= 128 + 64 else Cause.EXIT_CODE
+    return Ending(Outcome.FAILED, code, message, hint, Cause.NO_TERMINAL if asks else cause)
 
 
 def _left(ends: Mapping[int, RankEnd], failed: int) -> str:
-    """The ranks that had ended well before: whoever waits for them in a collective fails. `ends` is in their order."""
+    """The ranks that had ended well before: one that waits for them in a collective fails. `ends` is in order."""
     before = sorted(takewhile(lambda rank: rank != failed, ends))
     well = [rank for rank in before if ends[rank].exit_code == 0]
     return f", after {named_ranks(well)} had ended with exit code 0" if well else ""
@@ -99,6 +108,10 @@ def _memory_hint(number: int, out_of_memory: bool) -> str:
     if number == signal.SIGKILL:
         return f"an unexpected SIGKILL usually comes from the kernel's out-of-memory killer: {more}"
     return ""
+
+
+def _killed(number: int, out_of_memory: bool) -> Cause:
+    return Cause.OUT_OF_MEMORY if number == signal.SIGKILL and out_of_memory else Cause.SIGNAL
 
 
 def _why(number: int, out_of_memory: bool) -> str:

@@ -28,6 +28,7 @@ from stoker.agent.processes.remote import LOOPBACK, CommandDoor, Doorbell, free_
 from stoker.agent.shipping.worker import persist
 from stoker.errors import Malformed, Missing, StokerError
 from stoker.model import untrusted
+from stoker.model.cause import Cause
 from stoker.model.job.job import Launcher
 from stoker.model.job.sections import CheckpointPaths
 from stoker.model.orders import Notice, Orders
@@ -76,7 +77,7 @@ class Meet:
                 wanted = go.sets[orders.node].position if go.sets else go.label
                 place = replace(place, newest=self.restore(orders, wanted))
             if go.trouble:
-                raise AttemptBroken(go.trouble, go.hint)
+                raise AttemptBroken(go.trouble, go.hint, cause=Cause.NOT_TOGETHER)
             self.tell("gang-ready", f"{orders.nodes} nodes were ready after {time.monotonic() - began:.1f} s")
             remote = RemoteStart(agreement.hosts, go.secret)
             if isinstance(bell, CommandDoor):
@@ -150,7 +151,7 @@ class Meet:
         persist(lambda: self.channel.tell(kind, message), self.stopping.check)
 
     def _await(self, of: type[Message], kind: str, node: int, number: int) -> Message:
-        """Waits as long as it takes: whoever cannot come is missed by the server, and by whoever has ended."""
+        """Waits without limit: the server notices a node that does not come, and so do nodes that have ended."""
         while True:
             found = persist(lambda: self.channel.read(of, kind, node), self.stopping.check)
             if found is not None and found.round == number:
@@ -339,7 +340,7 @@ class PeerWatch:
         heed: Callable[[str, Notice | None], None],
         stop: Callable[[str], None],
     ) -> None:
-        """`heed` is told of the notices of peers, by who they are; `stop`, why this node cannot continue."""
+        """`heed` gets the notices of peers, by node; `stop` gets why this node cannot continue."""
         self._channel = channel
         self._heed = heed
         self._stop = stop

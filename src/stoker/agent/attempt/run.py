@@ -33,9 +33,10 @@ from stoker.agent.shipping.metrics.points import MetricPoint
 from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.shipping.worker import StoreTrouble, persist
 from stoker.agent.visits.visit import VisitDoor
+from stoker.model.cause import Cause
 from stoker.model.job.job import Job, Launcher
 from stoker.model.orders import Orders
-from stoker.model.run.report import Outcome, Phase
+from stoker.model.run.report import GOOD, Outcome, Phase
 from stoker.stores import Store
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ class Judge:
         if self.noticing.told and self.stopping.outcome is None:
             return self._told(max(exit_code(end) for end in ends.values()))
         if self.stopping.outcome and self.ranks.asked_to_end:
-            return Ending(self.stopping.outcome, exit_code(ends[min(ends)]), self.stopping.message)
+            code = exit_code(ends[min(ends)])
+            return Ending(self.stopping.outcome, code, self.stopping.message, cause=self.stopping.cause)
         return Ending(Outcome.SUCCEEDED, 0)
 
     def _is_of_a_peer(self, orders: Orders) -> bool:
@@ -196,9 +198,11 @@ class Judge:
     def _told(self, code: int) -> Ending:
         """The script was asked to stop, and did."""
         if code == 0 and self.noticing.finished:
-            return Ending(Outcome.SUCCEEDED, 0, "the script finished before its node was evicted")
+            return Ending(Outcome.SUCCEEDED, 0, "the script finished before its node was evicted", cause=Cause.FINISHED)
         if self.fuse.lit_at and not self.notices.posted("machine"):
-            return Ending(Outcome.BUDGET_REACHED, code, f"the script saved and stopped: {self.fuse.why}")
+            return Ending(
+                Outcome.BUDGET_REACHED, code, f"the script saved and stopped: {self.fuse.why}", cause=Cause.FUSE_HEEDED
+            )
         return Ending(Outcome.EVICTED, code, "the script stopped because of an eviction notice")
 
     def _tail(self, rank: int) -> bytes:
@@ -296,7 +300,15 @@ class Finish:
         missing = self.awaited.missing() if ran_out else ""
         message = "; ".join(text for text in (ending.message, missing, str(self.trouble)) if text)
         said = {"message": self.masking.text(message), "hint": self.masking.text(ending.hint)}
-        return {"outcome": ending.outcome, "exit_code": ending.exit_code, **said, "stays": self._stays(ending)}
+        cause = ending.cause or (ending.outcome if ending.outcome not in GOOD else "")
+        cause = cause or (Cause.METRIC_MISSING if missing else Cause.STORE_AWAY if str(self.trouble) else "")
+        return {
+            "outcome": ending.outcome,
+            "exit_code": ending.exit_code,
+            "cause": cause,
+            **said,
+            "stays": self._stays(ending),
+        }
 
     def _clear(self) -> None:
         folder = self.machine.folder

@@ -44,7 +44,7 @@ from stoker.stores.transfer.verified import Verified
 from stoker.stores.trees.unpack import unpack
 
 TRY_FOR_S = 60.0  # while the store fails
-WAIT_FOR_S = 900.0  # while it is unreachable, or refuses this node's token: somebody may repair that
+WAIT_FOR_S = 900.0  # while the store is unreachable or refuses this node's token: both may be repaired
 _PAUSE_S = 0.5
 _PIECE_BYTES = 4 << 20
 _COMPARED = 8  # of the newest sets of two nodes
@@ -179,7 +179,7 @@ def _contents_of(store: Store, orders: Orders, known: Sequence[Position]) -> set
 
 
 def _is_early(store: Store, orders: Orders, position: Position, until: Wanted) -> bool:
-    """It is of no later step. One that cannot be read is left to whoever tries to restore it."""
+    """It is of no later step. One that cannot be read is handled by the attempt to restore it."""
     if isinstance(until, tuple):
         return position == until
     if until == math.inf:

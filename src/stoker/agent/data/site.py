@@ -13,6 +13,7 @@ from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.data.cache import Cache, Hold, gigabytes
 from stoker.agent.data.downloading import Tally, Tell
 from stoker.agent.data.mounting import Mount
+from stoker.model.cause import Cause
 from stoker.model.orders import DataOrder, Orders
 from stoker.model.run.report import DataFigures
 from stoker.stores import Store
@@ -103,7 +104,9 @@ def cache_settings(variables: Mapping[str, str], default: Path) -> CacheSettings
     """`STOKER_CACHE` may name several folders separated by `:`: the one on the fastest disk is used."""
     named = [Path(name).expanduser() for name in variables.get("STOKER_CACHE", "").split(os.pathsep) if name]
     if wrong := [str(folder) for folder in named if not folder.is_absolute()]:
-        raise AttemptBroken(f"STOKER_CACHE is `{wrong[0]}`, expected a path that begins with `/`")
+        raise AttemptBroken(
+            f"STOKER_CACHE is `{wrong[0]}`, expected a path that begins with `/`", cause=Cause.CACHE_SETTING
+        )
     limit = variables.get("STOKER_CACHE_LIMIT", "")
     return CacheSettings(min(named, key=_slowness, default=default), size_of(limit) if limit else None)
 
@@ -113,7 +116,9 @@ def size_of(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     unit = _UNITS.get(found[2].upper()) if found else None
     if not found or unit is None:
-        raise AttemptBroken(f"STOKER_CACHE_LIMIT is `{text}`, expected a size such as `100GB`")
+        raise AttemptBroken(
+            f"STOKER_CACHE_LIMIT is `{text}`, expected a size such as `100GB`", cause=Cause.CACHE_SETTING
+        )
     return int(float(found[1]) * unit)
 
 

@@ -15,6 +15,7 @@ from stoker.agent.data.cache import hash_of
 from stoker.agent.data.downloading import WantedContent
 from stoker.agent.data.mounts import read_only
 from stoker.errors import Corrupt, Missing
+from stoker.model.cause import Cause
 from stoker.model.dataset import DataFile, Manifest
 from stoker.model.orders import DataOrder, Orders
 from stoker.stores import Store
@@ -82,6 +83,7 @@ class DataSource:
                 raise Corrupt(
                     f"`{file.path}` {what} after {self.order.label} was registered",
                     hint="register the current files: `stoker data add`",
+                    cause=Cause.DATASET_CHANGED,
                 )
 
 

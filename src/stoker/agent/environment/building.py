@@ -21,6 +21,7 @@ from stoker.agent.machine.machine import NodeFolder, NodeMachine, remove_tree
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes.family import MARK
 from stoker.files import take
+from stoker.model.cause import Cause
 from stoker.model.orders import Orders, lock_of, users_of
 from stoker.model.run.report import MOST_PACKAGES
 
@@ -181,7 +182,9 @@ def steps(recipe: Recipe, python: str, venv: Path, uv: str | None, listed: Path 
     if not uv:
         if recipe.kind in (EnvironmentKind.UV_LOCK, EnvironmentKind.PYLOCK):
             raise AttemptBroken(
-                f"installing `{recipe.file.name}` requires uv, which is not on this machine", "install uv"
+                f"installing `{recipe.file.name}` requires uv, which is not on this machine",
+                "install uv",
+                cause=Cause.INSTALL_FAILED,
             )
         wanted = _dependencies(recipe.file) if recipe.kind is EnvironmentKind.PROJECT else ["-r", str(listed)]
         install = [[inside, "-m", "pip", "install", *wanted]] if wanted else []
@@ -210,7 +213,7 @@ def _dependencies(project: Path) -> list[str]:
     try:
         found = tomllib.loads(project.read_text()).get("project", {}).get("dependencies", [])
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise AttemptBroken(f"`{project.name}` cannot be read: {error}") from None
+        raise AttemptBroken(f"`{project.name}` cannot be read: {error}", cause=Cause.ENVIRONMENT_INVALID) from None
     return [str(one) for one in found]
 
 
@@ -283,7 +286,9 @@ def carry_out(step: list[str], what: str, settings: Mapping[str, str], workshop:
                 start_new_session=True,
             )
         except OSError as error:
-            raise AttemptBroken(f"`{step[0]}` could not be started: {error.strerror}") from None
+            raise AttemptBroken(
+                f"`{step[0]}` could not be started: {error.strerror}", cause=Cause.INSTALL_FAILED
+            ) from None
         while process.poll() is None:
             if workshop.stopping.outcome:
                 process.kill()
@@ -292,7 +297,9 @@ def carry_out(step: list[str], what: str, settings: Mapping[str, str], workshop:
     workshop.stopping.check()
     if process.returncode:
         reason = _reason(workshop.log, start)
-        raise AttemptBroken(f"could not {what}: {reason}", "see its output with `stoker logs`")
+        raise AttemptBroken(
+            f"could not {what}: {reason}", "see its output with `stoker logs`", cause=Cause.INSTALL_FAILED
+        )
 
 
 def _reason(log: Path, start: int) -> str:

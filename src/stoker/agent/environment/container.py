@@ -29,6 +29,7 @@ from stoker.agent.processes.family import MARK, STANDIN, readable
 from stoker.containers import ContainerEngine, ContainerRequest, EngineSight, ImageSource
 from stoker.containers.commandline import foreign, last_line
 from stoker.files import write_whole
+from stoker.model.cause import Cause
 from stoker.model.job.commandline import with_notebooks
 from stoker.model.job.job import Job
 from stoker.model.orders import Orders
@@ -89,7 +90,7 @@ class NodeContainer:
         if sight.image and foreign(sight.image, sight):
             its, ours = sight.image.architecture, sight.architecture
             what = f"the image `{source.image}` is for {its}, and this node is {ours}"
-            raise AttemptBroken(what, f"choose an image for {ours}")
+            raise AttemptBroken(what, f"choose an image for {ours}", cause=Cause.CONTAINER_UNUSABLE)
         self.label = f"{engine.name} {sight.version}"
         shop.tell("container", f"{self.label} runs the script in `{wanted.image or wanted.dockerfile}`")
         self._begin(engine, _request(orders, self._machine, source.image, sight), source.image)
@@ -147,7 +148,7 @@ class NodeContainer:
     def _choose(self, image: str) -> tuple[ContainerEngine, EngineSight]:
         seen = containers.survey(image, self._machine.variables)
         if not seen or seen[0].trouble:
-            raise AttemptBroken(*containers.troubles(seen))
+            raise AttemptBroken(*containers.troubles(seen), cause=Cause.CONTAINER_UNUSABLE)
         return containers.engines()[seen[0].name], seen[0]
 
     def _obtain(self, engine: ContainerEngine, source: ImageSource, shop: Workshop) -> EngineSight:
@@ -163,11 +164,14 @@ class NodeContainer:
                 done = "built" if source.dockerfile else "pulled"
                 shop.tell("environment", f"the image was {done} in {time.monotonic() - start:.1f} s")
         if found.trouble or found.image is None:
-            raise AttemptBroken(f"{engine.name} does not have the image `{source.image}`: {found.trouble}".rstrip(": "))
+            raise AttemptBroken(
+                f"{engine.name} does not have the image `{source.image}`: {found.trouble}".rstrip(": "),
+                cause=Cause.CONTAINER_UNUSABLE,
+            )
         return found
 
     def _begin(self, engine: ContainerEngine, request: ContainerRequest, image: str) -> None:
-        """The note comes first: whoever clears up after a dead agent reads it."""
+        """The note is written first: the cleanup after a dead agent reads it."""
         note = {"words": engine.remove(self._key), "variables": self._settings}
         write_whole(self._machine.folder.container, json.dumps(note).encode(), mode=0o600)
         _run(engine.remove(self._key), self._settings)
@@ -187,7 +191,9 @@ class NodeContainer:
         if said[-1:] != [_READY]:
             self.stop()
             _run(engine.remove(self._key), self._settings)  # Docker keeps one that could not start
-            raise AttemptBroken(*_explained(errors.read_text(errors="replace"), image, request))
+            raise AttemptBroken(
+                *_explained(errors.read_text(errors="replace"), image, request), cause=Cause.CONTAINER_UNUSABLE
+            )
         self._learn(said, image)
 
     def _learn(self, said: Sequence[str], image: str) -> None:
@@ -196,7 +202,11 @@ class NodeContainer:
             if what == "lacks":
                 self.stop()
                 hint = "add it to the image, or choose another one"
-                raise AttemptBroken(f"the image `{image}` has no program `{rest}`, which the run needs", hint)
+                raise AttemptBroken(
+                    f"the image `{image}` has no program `{rest}`, which the run needs",
+                    hint,
+                    cause=Cause.CONTAINER_UNUSABLE,
+                )
             if what == "python":
                 name, _, version = rest.partition(" ")
                 parts = version.split(".")

@@ -19,6 +19,7 @@ from urllib.request import Request, urlopen
 from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.machine.machine import NodeFolder
 from stoker.files import replacing
+from stoker.model.cause import Cause
 from stoker.model.job.job import Packages
 from stoker.model.orders import Orders
 
@@ -32,11 +33,15 @@ def find_python(wanted: str, usual: str, uv: str | None, environ: Mapping[str, s
         path = wanted.replace("~", environ.get("HOME", "~"), 1) if wanted.startswith("~") else wanted
         if not _version(path):
             found = "does not exist" if not Path(path).exists() else "is not a working Python"
-            raise AttemptBroken(f"the Python of this run, `{wanted}`, {found}", "check `environment.python`")
+            raise AttemptBroken(
+                f"the Python of this run, `{wanted}`, {found}", "check `environment.python`", cause=Cause.PYTHON_MISSING
+            )
         return path
     if not re.fullmatch(r"\d+(\.\d+){0,2}", wanted):
         raise AttemptBroken(
-            f"`{wanted}` is neither a Python version such as `3.12` nor a path", "check `environment.python`"
+            f"`{wanted}` is neither a Python version such as `3.12` nor a path",
+            "check `environment.python`",
+            cause=Cause.PYTHON_MISSING,
         )
     seen: dict[str, str] = {}
     for candidate in _candidates(wanted, usual, uv, environ):
@@ -47,7 +52,9 @@ def find_python(wanted: str, usual: str, uv: str | None, environ: Mapping[str, s
             seen.setdefault(version, path)
     found = ", ".join(f"{version} (`{path}`)" for version, path in seen.items()) or "no Python at all"
     hint = f"install it with `uv python install {wanted}`, or set `environment.python` to an installed one"
-    raise AttemptBroken(f"Python {wanted} was not found on this machine; found {found}", hint)
+    raise AttemptBroken(
+        f"Python {wanted} was not found on this machine; found {found}", hint, cause=Cause.PYTHON_MISSING
+    )
 
 
 def bring_python(wanted: str, uv: str, environ: Mapping[str, str], tell: Callable[[str, str], None]) -> str | None:
@@ -156,6 +163,7 @@ def check_python(python: str) -> None:
         raise AttemptBroken(
             f"the Python of this run, `{python}`, was not found on this machine",
             "choose another with `--set environment.python=...`",
+            cause=Cause.PYTHON_MISSING,
         )
 
 

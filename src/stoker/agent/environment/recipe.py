@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from stoker.agent.attempt.endings import AttemptBroken
+from stoker.model.cause import Cause
 from stoker.model.job.sections import LIST, WHEELS
 
 
@@ -53,7 +54,9 @@ def read_recipe(work: Path, name: str) -> Recipe:
     file = work / name
     if not file.is_file():
         hint = "is it excluded by `.gitignore` or `.stokerignore`?"
-        raise AttemptBroken(f"`{name}`, the environment of this run, is not in its source", hint)
+        raise AttemptBroken(
+            f"`{name}`, the environment of this run, is not in its source", hint, cause=Cause.ENVIRONMENT_MISSING
+        )
     if file.name == "uv.lock" or (file.name == "pyproject.toml" and file.with_name("uv.lock").is_file()):
         return _uv_lock(work, file.with_name("pyproject.toml"), file.with_name("uv.lock"))
     if file.name == "pyproject.toml":
@@ -64,6 +67,7 @@ def read_recipe(work: Path, name: str) -> Recipe:
         raise AttemptBroken(
             f"`{name}` looks like a conda environment, which is not supported",
             "list the packages for pip in a `requirements.txt`",
+            cause=Cause.ENVIRONMENT_INVALID,
         )
     return _requirements(work, file)
 
@@ -84,7 +88,10 @@ def spelled_out(recipe: Recipe) -> str:
 
 def _uv_lock(work: Path, project: Path, lock: Path) -> Recipe:
     if not project.is_file():
-        raise AttemptBroken("`uv.lock` requires its `pyproject.toml` in the same folder, which is missing")
+        raise AttemptBroken(
+            "`uv.lock` requires its `pyproject.toml` in the same folder, which is missing",
+            cause=Cause.ENVIRONMENT_INVALID,
+        )
     files = {file.relative_to(work).as_posix(): file.read_bytes() for file in (project, lock)}
     return Recipe(EnvironmentKind.UV_LOCK, project, files, **_project_ties(project))
 
@@ -111,7 +118,9 @@ def _requirements(work: Path, top: Path) -> Recipe:
             files[name] = file.read_bytes()
         except OSError as error:
             shown = top.relative_to(work)
-            raise AttemptBroken(f"could not read `{name}`, which `{shown}` includes: {error.strerror}") from None
+            raise AttemptBroken(
+                f"could not read `{name}`, which `{shown}` includes: {error.strerror}", cause=Cause.ENVIRONMENT_INVALID
+            ) from None
         for line in _lines(files[name].decode(errors="replace")):
             waiting += [file.parent / included for included in _included(line)]
             private = private or _is_editable(line)

@@ -20,6 +20,7 @@ from stoker.agent.processes.family import release_data, ship_logs
 from stoker.agent.shipping.worker import persist
 from stoker.errors import AlreadyThere, Malformed, Missing, StokerError
 from stoker.model import untrusted
+from stoker.model.cause import Cause
 from stoker.model.node import Lease
 from stoker.model.orders import Orders, Wish, Wishes
 from stoker.model.run.money import Fuse
@@ -200,6 +201,7 @@ def conclude(store: Store, orders: Orders, machine: NodeMachine) -> None:
         beat=before.beat + 1,
         outcome=Outcome.EVICTED,
         message="its machine was restarted",
+        cause=Cause.MACHINE_RESTARTED,
         log_bytes={**before.log_bytes, **sizes},
         stays=True,
     )

@@ -17,6 +17,7 @@ from stoker.agent.attempt.endings import spell
 from stoker.agent.environment.python import which
 from stoker.agent.machine.machine import NodeMachine
 from stoker.agent.notice.stopping import NeedsRestart, Stopping
+from stoker.model.cause import Cause
 from stoker.model.job.job import Job
 from stoker.model.run.report import Outcome
 
@@ -62,16 +63,18 @@ def await_ready(job: Job, machine: NodeMachine, stopping: Stopping, tell: Callab
         reason = "; ".join(why for _, why in not_yet)
         if [why for _, why in not_yet] == [REBOOT_MARK]:
             stopping.stays = True
-            stopping.ask(Outcome.EVICTED, "its machine required a restart before the script could start")
+            stopping.ask(
+                Outcome.EVICTED, "its machine required a restart before the script could start", Cause.MACHINE_RESTARTED
+            )
             raise NeedsRestart
         busy_at = time.monotonic() if installing(machine) else busy_at
         if time.monotonic() - started >= machine.ready_s:
             limit = spell(machine.ready_s)
-            stopping.ask(Outcome.NOT_READY, f"its machine was not ready after {limit}: {reason}")
+            stopping.ask(Outcome.NOT_READY, f"its machine was not ready after {limit}: {reason}", Cause.NOT_READY)
         elif NO_DRIVER in reason and time.monotonic() - busy_at >= machine.quiet_s:
             quiet = spell(machine.quiet_s)
             why = f"{reason}, and nothing has been installing one for {quiet}: the image has no driver for this GPU"
-            stopping.ask(Outcome.NOT_READY, f"its machine was not ready: {why}")
+            stopping.ask(Outcome.NOT_READY, f"its machine was not ready: {why}", Cause.NO_DRIVER)
         elif reason != told:
             tell("not-ready", f"the machine is not ready yet: {reason}")
             told = reason

@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 from stoker.agent.processes.family import readable
 from stoker.errors import Missing, StokerError
 from stoker.model import untrusted
+from stoker.model.cause import Cause
 from stoker.model.orders import Notice, Orders, Visit, Wish, Wishes
 from stoker.model.run.money import Fuse
 from stoker.model.run.report import Outcome
@@ -24,8 +25,8 @@ from stoker.stores import Store, pacing
 # Signals of the tenant to its agent: neither is caused by the script.
 LEASE_OVER, GOING_DOWN = signal.SIGUSR1, signal.SIGUSR2
 _LEAVING = {
-    LEASE_OVER: ("the lease of its machine expired, or its allocation reached its time limit", False),
-    GOING_DOWN: ("its machine was shut down", True),
+    LEASE_OVER: ("the lease of its machine expired, or its allocation reached its time limit", False, Cause.LEASE_OVER),
+    GOING_DOWN: ("its machine was shut down", True, Cause.MACHINE_SHUT_DOWN),
 }
 
 EAGER_S, EAGER_EVERY_S = 30.0, 0.5  # how long, and how often, a node with a tight budget looks for wishes
@@ -45,16 +46,17 @@ class Stopping:
     def __init__(self) -> None:
         self.outcome: Outcome | None = None
         self.message = ""
+        self.cause = ""  # a `Cause`; empty: the outcome says it all
         self.stays = False  # the machine is restarted, and will be available to the next attempt
         self._lock = threading.Lock()
         self._wakes, self._wake = os.pipe()
         for fd in (self._wakes, self._wake):
             os.set_blocking(fd, False)
 
-    def ask(self, outcome: Outcome, message: str) -> None:
+    def ask(self, outcome: Outcome, message: str, cause: str = "") -> None:
         with self._lock:
             if self.outcome is None:
-                self.message = message
+                self.message, self.cause = message, cause
                 self.outcome = outcome
         with suppress(BlockingIOError):
             os.write(self._wake, b"!")
@@ -84,11 +86,12 @@ class Stopping:
     def _terminated(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # as signal handlers are
         if self.outcome is None:  # no lock: the handler may interrupt its holder
             self.message = f"the agent was stopped ({signal.Signals(number).name})"
+            self.cause = Cause.AGENT_STOPPED
             self.outcome = Outcome.CANCELLED
 
     def _leaving(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # as signal handlers are
         if self.outcome is None:
-            self.message, self.stays = _LEAVING[signal.Signals(number)]
+            self.message, self.stays, self.cause = _LEAVING[signal.Signals(number)]
             self.outcome = Outcome.EVICTED
 
 
@@ -134,9 +137,9 @@ class WishWatch:
                 if wishes.broken:
                     self._stopping.ask(Outcome.PEER_ENDED, wishes.broken)
                 if wishes.hung:
-                    self._stopping.ask(Outcome.FAILED, wishes.hung)
+                    self._stopping.ask(Outcome.FAILED, wishes.hung, Cause.HUNG)
                 if wishes.wish is Wish.CANCEL:
-                    self._stopping.ask(Outcome.CANCELLED, wishes.reason or "the run was cancelled")
+                    self._stopping.ask(Outcome.CANCELLED, wishes.reason or "the run was cancelled", Cause.CANCELLED)
                     return
 
     @property

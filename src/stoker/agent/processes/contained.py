@@ -51,7 +51,7 @@ def standin(entry: ContainerEntry) -> tuple[str, ...]:
 
 
 def spelled(env: Mapping[str, str], work: Path, words: Sequence[str], out: Path | None = None) -> str:
-    """What the shell inside reads: `words` get no input, and print to `out`, or to whoever started them."""
+    """What the shell inside reads: `words` get no input, and print to `out`, or to the process that started them."""
     printed = f" >{shlex.quote(str(out))} 2>&1" if out else ""
     return "\n".join([*surroundings(env, work), f"exec </dev/null{printed}", f"exec {shlex.join(words)}"])
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import MARK
+from stoker.model.cause import Cause
 from stoker.model.job.commandline import with_notebooks, with_resume
 from stoker.model.job.job import NEWEST, NUMBER, Job, Launcher, substitute
 from stoker.model.job.sections import DEFAULT, is_folder
@@ -222,7 +223,9 @@ def chosen(job: Job, places: Mapping[str, str]) -> dict[str, str]:
             found[name] = str(Path(place_inputs, use.file))
             if not Path(found[name]).is_file():
                 what = f"`{use.dataset}` has no file `{use.file}`, which `data.{name}.file` names"
-                raise AttemptBroken(what, f"list its files with `stoker data show {use.dataset}`")
+                raise AttemptBroken(
+                    what, f"list its files with `stoker data show {use.dataset}`", cause=Cause.FILE_MISSING
+                )
     return found
 
 
@@ -233,9 +236,15 @@ def _link(at: Path, source: Path, shown: str) -> None:
                 _link(at / entry.name, entry, f"{shown}/{entry.name}")
         return
     if at.is_symlink() or at.exists():
-        raise AttemptBroken(f"`at: {shown}` cannot be created: the code has a file of that name", "choose another path")
+        raise AttemptBroken(
+            f"`at: {shown}` cannot be created: the code has a file of that name",
+            "choose another path",
+            cause=Cause.PATH_TAKEN,
+        )
     try:
         at.parent.mkdir(parents=True, exist_ok=True)
         at.symlink_to(source, target_is_directory=source.is_dir())
     except OSError as error:
-        raise AttemptBroken(f"`at: {shown}` cannot be created: {error.strerror}", "choose another path") from error
+        raise AttemptBroken(
+            f"`at: {shown}` cannot be created: {error.strerror}", "choose another path", cause=Cause.PATH_TAKEN
+        ) from error

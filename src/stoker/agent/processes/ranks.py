@@ -21,6 +21,7 @@ from stoker.agent.processes.contained import outlet
 from stoker.agent.processes.doctor import by_rank
 from stoker.agent.processes.launch import RankCommand
 from stoker.agent.processes.launchers import LOST
+from stoker.model.cause import Cause
 from stoker.model.run.report import RankEnd
 
 GRACE_S = 10.0  # usual time between SIGTERM and SIGKILL
@@ -287,7 +288,9 @@ def spawn_with(argv: Sequence[str], env: Mapping[str, str], files: Sequence[tupl
         return os.posix_spawnp(argv[0], tuple(argv), env, file_actions=files, setsid=True, setsigdef=default)
     except FileNotFoundError:
         raise AttemptBroken(
-            f"command not found on this node: `{argv[0]}`", "install it, or change the launcher"
+            f"command not found on this node: `{argv[0]}`",
+            "install it, or change the launcher",
+            cause=Cause.COMMAND_MISSING,
         ) from None
 
 

@@ -70,7 +70,7 @@ def _is_useless(address: str) -> bool:
 
 
 class Doorbell:
-    """Where a node can be reached until the others have tried. Whoever knocks hears which attempt it is: the same
+    """Where a node can be reached until the others have tried. A caller is told which attempt it is: the same
     address may lead to another machine elsewhere."""
 
     def __init__(self, orders: Orders) -> None:
@@ -90,7 +90,7 @@ class Doorbell:
                 caller, _ = self._socket.accept()
             except OSError:
                 return
-            # A peer hears at once; whoever does not listen is not waited for.
+            # A peer reads at once; a caller that does not read is not waited for.
             caller.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 1, 0))
             self.greet(caller)
 
@@ -138,14 +138,14 @@ _NONCE_BYTES = 32
 _PROOF_BYTES = 32
 _LENGTH_BYTES = 4
 _MOST_BYTES = 1 << 16  # of a command
-_MOST_WAITING = 64  # calls that nobody has looked at
+_MOST_WAITING = 64  # calls that are not accepted yet
 _HELLO_S = 20.0  # for either side to say what it wants
 _LEAST_S = 0.001  # 0 would mean: do not wait
 _ALIVE_S = 5  # seconds between signs of life of the other machine
 
 
 class CommandDoor(Doorbell):
-    """Answers as a doorbell does, and takes one command of whoever can prove to be of this attempt."""
+    """Answers as a doorbell does, and accepts one command from a caller that proves that it is of this attempt."""
 
     def __init__(self, orders: Orders) -> None:
         self._calls: queue.Queue[_Call] = queue.Queue(_MOST_WAITING)

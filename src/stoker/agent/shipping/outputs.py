@@ -157,7 +157,7 @@ class Mirror:
 
 
 class OutputsShipper(ShippingThread):
-    """Keeps the mirror up to date. Finish it when nobody writes any more."""
+    """Keeps the mirror up to date. Finish it after the last write."""
 
     def __init__(self, mirror: Mirror, trouble: StoreTrouble) -> None:
         super().__init__("outputs")

@@ -89,7 +89,7 @@ def persist(work: Callable[[], T], check: Callable[[], None] = lambda: None) -> 
 
 # A thread of the agent that works until it is asked to finish.
 
-LOOK_S = 0.1  # within which a pausing worker notices that somebody waits
+LOOK_S = 0.1  # within which a pausing worker notices that a caller waits
 
 
 class ShippingThread:
@@ -126,7 +126,7 @@ class ShippingThread:
 
 
 class Shipper(ShippingThread):
-    """A worker that uploads at its own pace, and at once when somebody waits for it."""
+    """A worker that uploads at its own pace, and at once while a caller waits for it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

@@ -34,7 +34,7 @@ SIZES = struct.Struct("!HH")
 
 
 def relay(master: int, log: int, listener: socket.socket) -> int:
-    """Returns when nobody can print any more. If the user's terminal disconnects, so does the script's."""
+    """Returns when no process can print any more. If the user's terminal disconnects, so does the script's."""
     for fd in (master, listener.fileno()):
         os.set_blocking(fd, False)
     return _Relay(master, log, listener).run()
@@ -309,5 +309,5 @@ def _masked(words: Sequence[str], env: Mapping[str, str], masking: Masking) -> i
 
 
 def refuse(why: str, code: int = NOT_RUN) -> int:
-    print(f"stoker: {why}", file=sys.stderr)  # noqa: T201  # to whoever came in
+    print(f"stoker: {why}", file=sys.stderr)  # noqa: T201  # to the visitor
     return code

@@ -181,7 +181,7 @@ class _Watch:
 
 
 def _change_after(loader: Any, change: Change) -> None:
-    """The loader stays what it is, for whoever asks it for the source."""
+    """The loader stays what it is, for tools that ask it for the source."""
 
     def exec_module(module: ModuleType) -> None:
         del loader.exec_module

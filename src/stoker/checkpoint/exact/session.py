@@ -40,7 +40,7 @@ class Session:
         self.active = False
 
     def joining(self) -> None:
-        """A process that meets other ranks trains, whoever has started it."""
+        """A process that meets other ranks trains, whichever program started it."""
         self.active = True
 
     def event(self, kind: str) -> str:

@@ -88,7 +88,7 @@ def rank_folder(rank: int) -> str:
 
 
 def open_as_is(path: Path) -> OpenCheckpoint:
-    """Without looking at its files: for whoever knows that they were verified a moment ago."""
+    """Without looking at its files: for callers that have just verified them."""
     try:
         return OpenCheckpoint(path, format.load((path / format.NAME).read_bytes()))
     except FileNotFoundError:

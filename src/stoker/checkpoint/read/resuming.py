@@ -111,7 +111,7 @@ _numbers = itertools.count()  # every rank makes its checkpoints in the same ord
 
 class Agreement(Protocol):
     def save_now(self, step: int, *, wanted: bool) -> bool:
-        """Whether this step is to be saved, the same on every rank. Called once per step; waits for nobody."""
+        """Whether this step is to be saved, the same on every rank. Called once per step; does not wait."""
         ...
 
     def any(self, wanted: bool) -> bool:

@@ -114,7 +114,7 @@ class BatchSource:
 
     @property
     def split(self) -> State | None:
-        """How its samples are split, whoever reads them; None: only as many ranks as now can read the rest."""
+        """How its samples are split; None: only as many ranks as now can read the rest."""
         if self.stateful or not splits(self.loader, self._seats):
             return None
         return {"seats": self._seats.whole, "batch_size": getattr(self.loader.batch_sampler, "batch_size", 0)}

@@ -17,6 +17,7 @@ import click
 
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, JobInvalid, StokerError
+from stoker.model.cause import Cause
 
 # Control characters except newline, tab and carriage return, and those that change the direction of text, hide text
 # or break a line. For use between `[` and `]`.
@@ -171,7 +172,9 @@ def confirmed(question: str, *, yes: bool, as_json: bool = False) -> bool:
     if as_json or not interactive():
         what = question.rstrip("?")
         raise BadInput(
-            f"this would {what}, and there is no terminal to ask for confirmation", hint="add `--yes` to confirm"
+            f"this would {what}, and there is no terminal to ask for confirmation",
+            hint="add `--yes` to confirm",
+            cause=Cause.UNCONFIRMED,
         )
     return ask(question)
 
@@ -257,7 +260,8 @@ def facts(error: StokerError) -> dict[str, Any]:
         {name: getattr(problem, name) for name in ("field", "found", "expected", "nearest", "line", "column")}
         for problem in getattr(error, "problems", ())
     ]
-    return {"code": error.code, "message": error.message, "hint": error.hint, "problems": problems}
+    told = {"code": error.code, "cause": error.cause, "message": error.message, "hint": error.hint}
+    return {**told, "problems": problems}
 
 
 def from_click(error: click.ClickException) -> StokerError:

@@ -20,6 +20,7 @@ from stoker.client.report.spelling import CENT, FINE, usd
 from stoker.client.report.spelling import count as count  # shared with the API's texts
 from stoker.client.report.spelling import duration as duration
 from stoker.errors import BadInput
+from stoker.model.cause import Cause
 from stoker.model.job.values import seconds_of
 from stoker.model.run.run import AttemptState, Run, RunSizes, RunState, Sizes
 
@@ -77,7 +78,7 @@ def moment(text: str, now: datetime) -> datetime:
         return datetime.fromisoformat(text).astimezone(now.tzinfo)
     except (ValueError, OverflowError):  # the second for a date out of range
         expected = "a time ago such as `10m` or `1h30m`, or a time such as `2025-01-31 14:00`"
-        raise BadInput(f"--since: found `{text}`, expected {expected}") from None
+        raise BadInput(f"--since: found `{text}`, expected {expected}", cause=Cause.VALUE_INVALID) from None
 
 
 STYLES: dict[RunState, str] = {

@@ -18,6 +18,7 @@ from stoker.client.submit import sending
 from stoker.client.submit.sending import Again, Notice, Progress, RunOptions
 from stoker.errors import NotFound
 from stoker.model import wire
+from stoker.model.cause import Cause
 from stoker.model.job.fields import nearest
 from stoker.model.job.job import THIS_COMPUTER, Job
 from stoker.model.orders import Terminal
@@ -250,9 +251,13 @@ class Client:
     def _unknown(self, name: str) -> NotFound:
         runs = self.runs(limit=_PAGE)
         if not runs:
-            return NotFound("no runs yet", hint="start one with `stoker run`")
+            return NotFound("no runs yet", hint="start one with `stoker run`", cause=Cause.NO_RUNS_YET)
         near = nearest(name, [run.name for run in runs] + [run.experiment for run in runs])
-        return NotFound(f"run `{name}` not found", hint=f"did you mean `{near}`?" if near else "list them: `stoker ps`")
+        return NotFound(
+            f"run `{name}` not found",
+            hint=f"did you mean `{near}`?" if near else "list them: `stoker ps`",
+            cause=Cause.NO_SUCH_RUN,
+        )
 
 
 def _warn(text: str) -> None:

@@ -207,7 +207,7 @@ def error_from(status: int, data: bytes, url: str) -> StokerError:
     try:
         told = json.loads(data)["error"]
         code, message, hint = str(told["code"]), str(told["message"]), str(told.get("hint") or "")
-        problems = [_problem(one) for one in told.get("problems") or ()]
+        cause, problems = str(told.get("cause") or ""), [_problem(one) for one in told.get("problems") or ()]
     except (ValueError, LookupError, TypeError, AttributeError):
         if status == 401:
             return Denied(f"the server at {url} does not accept this token", hint="check STOKER_TOKEN")
@@ -215,7 +215,7 @@ def error_from(status: int, data: bytes, url: str) -> StokerError:
         return StokerError(f"the server at {url} returned {status}{f': {text}' if text else ''}")
     of = _by_code().get(code, StokerError)
     error = JobInvalid(problems, hint=hint) if of is JobInvalid else of(message, hint=hint)
-    error.code = code
+    error.code, error.cause = code, cause
     return error
 
 

@@ -20,6 +20,7 @@ from stoker.client.api.reading import Tail, Waits, patiently
 from stoker.client.settings import ClientSettings
 from stoker.errors import BudgetReached, NotFound, RunFailed
 from stoker.model import wire
+from stoker.model.cause import Cause
 from stoker.model.node import Entrance
 from stoker.model.run.money import BudgetState
 from stoker.model.run.run import Event, Run, RunState
@@ -72,6 +73,11 @@ class RunHandle:
     def state(self) -> RunState:
         """The last known state."""
         return self.facts.state
+
+    @property
+    def cause(self) -> str:
+        """Why it is in that state, as one word: a `Cause`, or the code of an error. `facts.reason` says it in words."""
+        return self.facts.cause
 
     def refresh(self) -> RunHandle:
         """Updates `facts`. Returns itself, so that you can write `run.refresh().state`."""
@@ -287,7 +293,11 @@ class RunHandle:
             self.refresh()
         if wanted is not None:
             if not self._seen(wanted) and not (follow and not self.state.ended):
-                raise NotFound(f"{self.name} has no attempt {wanted}", hint=f"it has {len(self.facts.attempts)}")
+                raise NotFound(
+                    f"{self.name} has no attempt {wanted}",
+                    hint=f"it has {len(self.facts.attempts)}",
+                    cause=Cause.NO_SUCH_ATTEMPT,
+                )
             return wanted
         newest = self.facts.attempt
         return newest.number if newest else 1 if follow else None
@@ -325,7 +335,9 @@ class RunHandle:
         ranks = [log.rank for log in self.log_list() if log.attempt == number]
         if ranks and rank not in ranks:
             known = ", ".join(str(one) for one in ranks)
-            raise NotFound(f"attempt {number} of {self.name} has no rank {rank}", hint=f"it has {known}")
+            raise NotFound(
+                f"attempt {number} of {self.name} has no rank {rank}", hint=f"it has {known}", cause=Cause.NO_SUCH_RANK
+            )
 
 
 _ENDED = {RunState.FAILED: "failed", RunState.CANCELLED: "was cancelled"}

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from stoker.client.api.connection import Connection
 from stoker.errors import BadInput, Malformed, ServerUnavailable
 from stoker.model import untrusted, wire
+from stoker.model.cause import Cause
 from stoker.model.node import Entrance, Frame, FrameKind, frames
 from stoker.model.orders import VisitEnd
 from stoker.model.run.stacks import RankStacks, Standstill
@@ -46,7 +47,11 @@ class Forward:
 def read_forward(text: str) -> Forward:
     found = _FORWARD.fullmatch(f"{text}:localhost:{text}" if text.isdigit() else text)
     if not found or not all(0 < int(found[name]) < 65536 for name in ("port", "there")):
-        raise BadInput(f"-L: found `{text}`, expected PORT:HOST:PORT", hint="for example -L 6006:localhost:6006")
+        raise BadInput(
+            f"-L: found `{text}`, expected PORT:HOST:PORT",
+            hint="for example -L 6006:localhost:6006",
+            cause=Cause.VALUE_INVALID,
+        )
     return Forward(int(found["port"]), found["host"], int(found["there"]), found["bind"] or "")
 
 

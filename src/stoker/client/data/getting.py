@@ -20,6 +20,7 @@ from stoker.client.progress import TransferProgress
 from stoker.client.settings import ClientSettings
 from stoker.client.source.statindex import StatIndex, digest, unchanged
 from stoker.errors import Conflict, Corrupt, Missing, StoreFailed
+from stoker.model.cause import Cause
 from stoker.model.dataset import DataFile, DatasetVersion
 from stoker.model.workspace import layout
 from stoker.stores import Store
@@ -150,7 +151,9 @@ class DownloadTarget:
             known.add(folder)
             place = self.folder / folder
             if place.is_symlink() or (place.exists() and not place.is_dir()):
-                raise Conflict(f"{place} exists and is not a folder", hint="choose another folder")
+                raise Conflict(
+                    f"{place} exists and is not a folder", hint="choose another folder", cause=Cause.FOLDER_FOREIGN
+                )
             folder = folder.rpartition("/")[0]
 
 
@@ -204,6 +207,7 @@ def get(
         raise Conflict(
             f"`{plan.in_the_way[0]}`{more} in {target.folder} differs from {version.ref}",
             hint="choose another folder, or replace it with `--overwrite`",
+            cause=Cause.FOLDER_FOREIGN,
         )
     target.check_space(plan.size_bytes)
     progress.begin("getting", len(files), sum(file.size_bytes for file in files))

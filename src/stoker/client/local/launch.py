@@ -17,6 +17,7 @@ from stoker.client.api.connection import Connection, ServerAddress
 from stoker.client.api.http import UNIX
 from stoker.client.settings import ClientSettings
 from stoker.errors import BadInput, Denied, HomeUnusable, ServerUnavailable, StokerError
+from stoker.model.cause import Cause
 from stoker.model.workspace.home import Home
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ def stop(settings: ClientSettings) -> bool:
     """Ends this computer's server and returns once it is gone; runs continue. False: none was running."""
     if not settings.local:
         raise BadInput(
-            f"the server at {settings.server} is not this computer's own", hint="unset STOKER_SERVER to use your own"
+            f"the server at {settings.server} is not this computer's own",
+            hint="unset STOKER_SERVER to use your own",
+            cause=Cause.ELSEWHERE,
         )
     if not settings.home.alive_lock.exists():
         return False

@@ -20,6 +20,7 @@ from stoker.client.report.spelling import usd
 from stoker.client.settings import ClientSettings
 from stoker.client.submit import jobfile
 from stoker.errors import BadInput, StokerError
+from stoker.model.cause import Cause
 from stoker.model.job.job import Environment, Fallback, Job, Packages, Spot
 from stoker.model.node import Need
 from stoker.model.run.receipt import Receipt
@@ -233,7 +234,9 @@ def recorded(cloud: str, settings: ClientSettings, file: Path | None) -> Iterato
         yield
         return
     if not file.absolute().parent.is_dir():
-        raise BadInput(f"the folder of {file} does not exist", hint=f"mkdir -p {file.parent}")
+        raise BadInput(
+            f"the folder of {file} does not exist", hint=f"mkdir -p {file.parent}", cause=Cause.FILE_UNWRITABLE
+        )
     with rehearsal.find(original(cloud)).recording(GivenOptions({}, folder=settings.home.root), file):
         yield
 

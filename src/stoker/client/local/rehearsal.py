@@ -19,6 +19,7 @@ from stoker.client.local.twin import Told
 from stoker.client.settings import ClientSettings
 from stoker.errors import AzuriteMissing, BadInput, NotFound, StokerError, TwinFailed
 from stoker.files import write_whole
+from stoker.model.cause import Cause
 from stoker.model.workspace.groundwork import Groundwork
 from stoker.model.workspace.handover import AccountForm, Handover, read_handover
 from stoker.model.workspace.home import Home
@@ -81,13 +82,15 @@ def _is_ready(settings: ClientSettings) -> bool:
 def _check(on: str, settings: ClientSettings) -> None:
     if not settings.local:
         raise BadInput(
-            f"the server at {settings.server} cannot reach a twin on this computer", hint="unset STOKER_SERVER"
+            f"the server at {settings.server} cannot reach a twin on this computer",
+            hint="unset STOKER_SERVER",
+            cause=Cause.ELSEWHERE,
         )
     known = {entry.name for entry in entry_points(group="stoker.providers")}
     if on not in known:
         clouds = [original(name) for name in sorted(known) if is_twin(name)]
         hint = f"stoker run --on {clouds[0]} --twin" if clouds else ""
-        raise BadInput(f"`{original(on)}` has no twin", hint=hint)
+        raise BadInput(f"`{original(on)}` has no twin", hint=hint, cause=Cause.NO_TWIN)
 
 
 # Installs Azurite, the Blob service of the twin, if it is missing: once, with npm.
@@ -177,7 +180,7 @@ def rehearse(settings: ClientSettings, say: Callable[[str], None]) -> dict[str, 
 def check_writable(path: Path, workspace: str) -> None:
     """Before anything is created: a file that is not a hand-over of this workspace is not overwritten."""
     if not path.parent.is_dir():
-        raise BadInput(f"folder {path.parent} not found", hint=f"mkdir -p {path.parent}")
+        raise BadInput(f"folder {path.parent} not found", hint=f"mkdir -p {path.parent}", cause=Cause.FILE_UNWRITABLE)
     if not path.exists():
         return
     try:
@@ -186,7 +189,7 @@ def check_writable(path: Path, workspace: str) -> None:
         known = ""
     if known != workspace:
         what = f"it belongs to workspace {known}" if known else "it is not a hand-over file"
-        raise BadInput(f"{path} exists, and {what}", hint="choose another file with --out")
+        raise BadInput(f"{path} exists, and {what}", hint="choose another file with --out", cause=Cause.FILE_EXISTS)
 
 
 def write(handover: Handover, path: Path) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from stoker import files
 from stoker.client.settings import ClientSettings
 from stoker.errors import AzuriteMissing, Conflict, TwinFailed
+from stoker.model.cause import Cause
 from stoker.model.run.run import Run
 from stoker.model.workspace.store import is_twin
 
@@ -200,11 +201,19 @@ def evict(settings: ClientSettings, run: Run, notice_s: float, *, withdrawn: boo
     """Evicts the machine of a run, as the cloud does: its metadata service delivers the notice."""
     told, attempt = find(settings), run.attempt
     if not is_twin(run.job.on):
-        raise Conflict(f"`{run.name}` is on `{run.job.on}`, not on the twin", hint=f"stoker evict {run.name}")
+        raise Conflict(
+            f"`{run.name}` is on `{run.job.on}`, not on the twin",
+            hint=f"stoker evict {run.name}",
+            cause=Cause.NOT_ON_TWIN,
+        )
     if told is None:
         raise Conflict("the twin is not running", hint="stoker twin up")
     if attempt is None or attempt.state.over:
-        raise Conflict(f"`{run.name}` has no machine to evict: it is {run.state}", hint=f"stoker show {run.name}")
+        raise Conflict(
+            f"`{run.name}` has no machine to evict: it is {run.state}",
+            hint=f"stoker show {run.name}",
+            cause=Cause.NO_NODE,
+        )
     evict_node(told, attempt.key, notice_s, withdrawn=withdrawn)
 
 

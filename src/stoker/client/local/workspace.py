@@ -16,6 +16,7 @@ from stoker.client.local import launch, rehearsal, twin
 from stoker.client.settings import ClientSettings
 from stoker.errors import BadInput, Conflict, NotFound
 from stoker.files import write_whole
+from stoker.model.cause import Cause
 from stoker.model.job.fields import nearest
 from stoker.model.workspace.handover import (
     MOST_BYTES,
@@ -70,7 +71,7 @@ class Workspaces:
         if not _is_name(name) or not path.is_file():
             near = nearest(name, [one.name for one in self.all()])
             hint = f"did you mean `{near}`?" if near else "list them with `stoker workspace ls`"
-            raise NotFound(f"no file or workspace named `{name}`", hint=hint)
+            raise NotFound(f"no file or workspace named `{name}`", hint=hint, cause=Cause.NO_WORKSPACE)
         return self._read(path)
 
     def read(self, word: str) -> Handover:
@@ -94,6 +95,7 @@ class Workspaces:
             raise BadInput(
                 f"the administrator of the server at {settings.server} chooses its workspace",
                 hint="unset STOKER_SERVER",
+                cause=Cause.ELSEWHERE,
             )
         _refuse_strange([one for one in self.strange(handover) if not one.trusted(trusted)])
         new = [name for name in handover.accounts if self._account(name) != self._wanted(handover, name)]
@@ -122,6 +124,7 @@ class Workspaces:
             raise Conflict(
                 f"{live[0]} is active{more}: another workspace could not see its machine",
                 hint=f"wait for it, or stoker cancel {live[0]}",
+                cause=Cause.RUN_ACTIVE,
             )
 
     def _add(self, handover: Handover, store: TeamStore) -> tuple[StoreFinding, ...]:
@@ -179,7 +182,9 @@ class Workspaces:
                 text = file.read(MOST_BYTES + 1).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(
-                f"{path} cannot be read: {error}", hint="ask your administrator for the file again"
+                f"{path} cannot be read: {error}",
+                hint="ask your administrator for the file again",
+                cause=Cause.HANDOVER_INVALID,
             ) from None
         return read_handover(text, str(path), self._forms)
 
@@ -201,6 +206,7 @@ def _refuse_strange(places: list[TrustedPlace]) -> None:
     raise BadInput(
         "the file names hosts or folders that are not the provider's\n" + "\n".join(lines),
         hint=f"confirm them with your administrator; then add {words}",
+        cause=Cause.NO_CONSENT,
     )
 
 
@@ -256,6 +262,7 @@ def places(handover: Handover, forms: Mapping[str, AccountForm]) -> list[Trusted
             raise BadInput(
                 f"the file contains a certificate but names {own[0]}, a public host",
                 hint="ask your administrator for the file again",
+                cause=Cause.HANDOVER_INVALID,
             )
     return foreign
 

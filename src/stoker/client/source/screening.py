@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from stoker.client.source.ignore import STOKERIGNORE, included_on_purpose
 from stoker.client.source.secretvalues import FileKind, SecretHit
 from stoker.errors import SnapshotRefused
+from stoker.model.cause import Cause
 
 _SCRIPTS = {".py", ".pyi", ".pyx", ".sh", ".bash", ".zsh", ".fish", ".r", ".jl", ".lua", ".pl", ".rb", ".m", ".sql"}
 _COMPILED = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".rs", ".go", ".java", ".kt", ".scala", ".swift"}
@@ -101,6 +102,7 @@ def check(findings: Sequence[SecretFinding]) -> None:
         f"{files} a secret, so nothing was uploaded\n" + "\n".join(lines),
         hint="read it from a variable, and list that under `secrets:` in the job;"
         f" or upload the file as it is: {_sending(refused[0])}",
+        cause=Cause.SECRET_FOUND,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from stoker.client.submit.yamltree import Misread, TextPosition, YamlTree, parse, scalar
 from stoker.errors import BadInput, JobInvalid, Problem
+from stoker.model.cause import Cause
 from stoker.model.job.fields import ListOf, MapOf, Maybe, Plain, Record, kind_of, plain, shown
 from stoker.model.job.job import Job, SpotOrNot
 
@@ -121,14 +122,18 @@ def _text(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
-        raise BadInput(f"job file `{path}` not found", hint=_instead(path)) from None
+        raise BadInput(f"job file `{path}` not found", hint=_instead(path), cause=Cause.JOB_FILE_MISSING) from None
     except IsADirectoryError:
         inside = path / "stoker.yaml"
         hint = f"name the file: `{inside}`" if inside.is_file() else "write one with `stoker init`"
-        raise BadInput(f"`{path}` is a folder, expected a job file", hint=hint) from None
+        raise BadInput(
+            f"`{path}` is a folder, expected a job file", hint=hint, cause=Cause.JOB_FILE_UNREADABLE
+        ) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise BadInput(f"the job file `{path}` cannot be read: {reason.lower()}") from None
+        raise BadInput(
+            f"the job file `{path}` cannot be read: {reason.lower()}", cause=Cause.JOB_FILE_UNREADABLE
+        ) from None
     if len(data) > _MOST_BYTES:
         raise BadInput(f"`{path}` has more than {_MOST_BYTES:,} bytes, expected a job file")
     data = data.removeprefix(b"\xef\xbb\xbf")

@@ -20,6 +20,7 @@ from stoker.client.source.secretvalues import sure_kind
 from stoker.client.source.tree import SourceTree, scan
 from stoker.client.submit.surroundings import EnvFile, FromShell, GitLook, read_env_file, take
 from stoker.errors import BadInput, JobInvalid, Problem
+from stoker.model.cause import Cause
 from stoker.model.job.commandline import ShellCommand, commands
 from stoker.model.job.fields import nearest
 from stoker.model.job.job import Job, Launcher
@@ -226,7 +227,11 @@ def secrets_of(job: Job, settings: ClientSettings, filed: Mapping[str, str] | No
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         what = "secret" if len(missing) == 1 else "secrets"
-        raise BadInput(f"the {what} {names} of the job not found in the environment", hint=f"export {missing[0]}=…")
+        raise BadInput(
+            f"the {what} {names} of the job not found in the environment",
+            hint=f"export {missing[0]}=…",
+            cause=Cause.VARIABLE_MISSING,
+        )
     return {name: value for name, value in found.items() if value is not None}
 
 

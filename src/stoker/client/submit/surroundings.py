@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stoker.client.source.secretvalues import FileKind, secrets_in
 from stoker.errors import BadInput, JobInvalid, Problem
+from stoker.model.cause import Cause
 from stoker.model.job.fields import encodable
 from stoker.model.snapshot import Git
 
@@ -173,6 +174,7 @@ def read_env_file(path: Path, secrets: Collection[str], environ: Mapping[str, st
             raise BadInput(
                 f"{path}:{line}: `{name}` looks like a secret ({kind}), and `env_file` is stored with the run",
                 hint=f"{hint(name)}: its value is then read from this file, and not stored",
+                cause=Cause.SECRET_FOUND,
             )
         variables[name] = value
     return EnvFile(variables, kept)

@@ -16,6 +16,7 @@ from stoker.engine.decision import Decision, StopNode, TellAgent
 from stoker.engine.money import meter
 from stoker.engine.nodes.lease import spare_keys
 from stoker.errors import BudgetTooSmall, Conflict
+from stoker.model.cause import Cause
 from stoker.model.node import Offer
 from stoker.model.orders import Notice
 from stoker.model.run.money import FINISH_S, SAVE_S, Fuse, Spell
@@ -197,7 +198,8 @@ def burnt(run: Run, now: datetime) -> Decision:
     offer = attempt.offer
     if allowance and (offer is None or meter.spent(run, now) + least(run, offer) > allowance.usd):
         return paused(run, allowance, now)
-    queued = replace(run, state=RunState.QUEUED, reason="stopped before its limit; waiting for a new node")
+    reason = "stopped before its limit; waiting for a new node"
+    queued = replace(run, state=RunState.QUEUED, reason=reason, cause=Cause.FUSED)
     return Decision(queued).noting(now, "fuse-blown", f"attempt {attempt.number} stopped before it exceeded its limit")
 
 
@@ -205,10 +207,11 @@ def paused(run: Run, allowance: Allowance, now: datetime) -> Decision:
     """Without a node, and not ended: it waits for a higher budget, or for the next day or month."""
     if allowance.again:
         reason = f"{allowance.whose} is spent; it resumes at {allowance.again:%H:%M on %d %B} UTC"
-        held = replace(_without_spare(run), state=RunState.QUEUED, reason=reason)
+        held = replace(_without_spare(run), state=RunState.QUEUED, reason=reason, cause=Cause.LIMIT_SPENT)
         return Decision(held) if run.reason == reason else Decision(held).noting(now, "held", reason)
     reason, hint = f"{allowance.whose} is spent", f"stoker budget {run.name} {2 * allowance.usd:f}"
-    stopped = replace(_without_spare(run), state=RunState.PAUSED, reason=reason, hint=hint)
+    stopped = _without_spare(run)
+    stopped = replace(stopped, state=RunState.PAUSED, reason=reason, cause=Cause.BUDGET_SPENT, hint=hint)
     return Decision(stopped).noting(now, "paused", f"paused: {reason}")
 
 
@@ -223,7 +226,7 @@ def unaffordable(run: Run, offers: list[Offer], allowance: Allowance, now: datet
     else:
         enough = max(2 * allowance.usd, _cents(meter.spent(run, now) + cheapest))
         after = replace(after, hint=f"stoker budget {run.name} {enough:f}")
-    decision = Decision(replace(after, reason=reason))
+    decision = Decision(replace(after, reason=reason, cause=Cause.UNAFFORDABLE))
     return decision if run.reason == reason else decision.noting(now, "held" if allowance.again else "paused", reason)
 
 
@@ -231,7 +234,7 @@ def set_budget(run: Run, usd: Decimal | None, now: datetime) -> Decision:
     """Sets what the run may cost in total; None: no budget. A paused run resumes if that is enough; an active one saves
     and pauses if that is less than it has cost. Raises BudgetTooSmall if a paused one could not resume."""
     if run.state.ended:
-        raise Conflict(f"`{run.name}` has ended: {run.state}", hint=f"stoker show {run.name}")
+        raise Conflict(f"`{run.name}` has ended: {run.state}", hint=f"stoker show {run.name}", cause=Cause.RUN_ENDED)
     after = replace(run, budget=usd)
     text = f"the budget is {dollars(usd)}" if usd is not None else "the budget was removed"
     if run.state is RunState.PAUSED:
@@ -240,7 +243,7 @@ def set_budget(run: Run, usd: Decimal | None, now: datetime) -> Decision:
             message = f"{dollars(usd)} is too little for `{run.name}`: it requires at least {dollars(needed, up=True)}"
             hint = f"stoker budget {run.name} {_cents(needed):f}"
             raise BudgetTooSmall(f"{message}, including the {dollars(meter.spent(run, now))} spent so far", hint=hint)
-        after = replace(after, state=RunState.QUEUED, reason="", hint="", restored_at=None)
+        after = replace(after, state=RunState.QUEUED, reason="", cause="", hint="", restored_at=None)
         text += ": the run resumes"
     elif usd is not None and run.costing and meter.spent(run, now) + reserve(run) > usd:
         after, text = _stopping(after, now), f"{text}: the run saves and pauses"

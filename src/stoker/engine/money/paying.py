@@ -11,6 +11,7 @@ from stoker.engine.money.fuse import Allowance
 from stoker.engine.nodes.gang import advance
 from stoker.engine.nodes.lease import spare_keys
 from stoker.engine.offers.market import Market, needs
+from stoker.model.cause import Cause
 from stoker.model.node import NodeState, Offer
 from stoker.model.run.run import Run
 
@@ -73,7 +74,8 @@ def held_back(decision: Decision, market: Market, allowance: Allowance, now: dat
     run, nodes = decision.run, decision.run.job.least_nodes
     offers = [times(one, nodes) for need in needs(run.job, run.pool) for one in market.get((run.job.on, need), ())]
     if run.costing and any(meter.spent(run, now) + fuse.least(run, offer) <= allowance.usd for offer in offers):
-        return replace(decision, run=replace(run, reason="waiting until its earlier node is gone: both may cost money"))
+        reason = "waiting until its earlier node is gone: both may cost money"
+        return replace(decision, run=replace(run, reason=reason, cause=Cause.EARLIER_NODE))
     waits = fuse.unaffordable(run, offers, allowance, now)
     return Decision(waits.run, (*decision.actions, *waits.actions), (*decision.events, *waits.events))
 

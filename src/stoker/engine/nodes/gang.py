@@ -16,6 +16,7 @@ from stoker.engine.decision import Decision, Sighting, StartNode, StopNode, Tell
 from stoker.engine.lifecycle import STOP_PATIENCE_S
 from stoker.engine.nodes.nodes import Fate, given_up, gone, is_unasked, missed
 from stoker.engine.offers.gathering import state_of
+from stoker.model.cause import Cause
 from stoker.model.orders import Wish
 from stoker.model.run.report import GOOD, Outcome, Report, joined, joined_metrics
 from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
@@ -143,6 +144,7 @@ def _with_fates(run: Run, members: Sequence[_Seen], now: datetime) -> Run:
         if one.fate:
             state = AttemptState.EVICTED if one.fate.evicted else AttemptState.LOST
             over = replace(member, ended_at=now, message=one.fate.why, trouble=one.fate.trouble)
+            over = replace(over, cause=one.fate.trouble or one.fate.cause)
         elif one.report and one.report.outcome and member.outcome is None:
             report, state = one.report, AttemptState.ENDED
             over = replace(
@@ -150,6 +152,7 @@ def _with_fates(run: Run, members: Sequence[_Seen], now: datetime) -> Run:
                 outcome=report.outcome,
                 exit_code=report.exit_code,
                 message=lifecycle.cut(report.message),
+                cause=report.cause,
                 hint=lifecycle.cut(report.hint),
                 ended_at=report.ended_at or now,
                 stays=report.stays,
@@ -226,7 +229,7 @@ def _working(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
 
 
 def _repaired(run: Run) -> Run:
-    return replace(run, reason="", hint="") if run.state is RunState.STARTING and run.reason else run
+    return replace(run, reason="", cause="", hint="") if run.state is RunState.STARTING and run.reason else run
 
 
 def _progress(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
@@ -261,9 +264,10 @@ def _concluded(run: Run, members: Sequence[_Seen], now: datetime) -> Decision:
         if evicted or worst is Outcome.EVICTED:
             return lifecycle.evicted(run, now).doing(*stops)
         member = min(lost, key=lambda one: (not one.trouble, one.ended_at or now))
-        return lifecycle.lost(run, f"node {member.node}: {member.message}", now, member.trouble).doing(*stops)
+        why = f"node {member.node}: {member.message}"
+        return lifecycle.lost(run, why, now, member.cause, member.trouble).doing(*stops)
     if not reports:
-        return lifecycle.lost(run, "none of its nodes is left", now).doing(*stops)
+        return lifecycle.lost(run, "none of its nodes is left", now, Cause.NODE_GONE).doing(*stops)
     return lifecycle.conclude(run, _whole(attempt, reports, worst), worst or Outcome.FAILED, now).doing(*stops)
 
 
@@ -287,6 +291,7 @@ def _whole(attempt: Attempt, reports: Sequence[Report], worst: Outcome | None) -
         outcome=worst,
         exit_code=first.exit_code,
         message=named,
+        cause=first.cause,
         hint=first.hint,
         started_at=max(starts) if starts else None,
         ended_at=max(ends) if ends else None,
@@ -300,7 +305,7 @@ def _whole(attempt: Attempt, reports: Sequence[Report], worst: Outcome | None) -
 
 
 def _left(reports: Sequence[Report], failed: Report) -> str:
-    """The nodes that had ended well before: whoever waits for their ranks in a collective fails."""
+    """The nodes that had ended well before: a rank that waits for theirs in a collective fails."""
     until = failed.ended_at or failed.at
     before = [one.node for one in reports if one.outcome in GOOD and (one.ended_at or one.at) <= until]
     names = " and ".join(f"node {node}" for node in sorted(before)[:3])

@@ -11,6 +11,7 @@ from stoker.engine.money import meter
 from stoker.engine.nodes.lease import spare_keys
 from stoker.engine.offers.market import Market, open_now, same
 from stoker.errors import Conflict
+from stoker.model.cause import Cause
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.orders import Wish
 from stoker.model.run.run import AttemptState, Member, Run, RunState
@@ -75,6 +76,7 @@ REFUSED_S = 30.0  # a node with unusable reports for longer than this is lost: a
 @dataclass(frozen=True, slots=True)
 class Fate:
     why: str = ""  # empty if the node was evicted
+    cause: str = ""  # the same for programs
     evicted: bool = False
     words: str = ""  # of its provider about the eviction; empty: it said nothing
     trouble: str = ""  # the code of the error that ended it
@@ -85,14 +87,15 @@ class Fate:
 def gone(attempt: Member, seen: Sighting) -> Fate | None:
     """For a node that could not be started, or is gone. None: it may exist."""
     if seen.trouble:
-        return Fate(f"the node could not be started: {seen.trouble}", trouble=seen.trouble_code, hint=seen.trouble_hint)
+        why = f"the node could not be started: {seen.trouble}"
+        return Fate(why, Cause.NOT_STARTED, trouble=seen.trouble_code, hint=seen.trouble_hint)
     if not seen.node or seen.node.state is not NodeState.GONE:
         return None
     if attempt.notice or seen.node.taken:  # sometimes earlier than announced, or without notice
         return Fate(evicted=True, words=seen.node.reason if seen.overstay_s else "")
     if seen.refused and not seen.node.trouble:
-        return Fate(unusable(seen.refused))
-    return Fate(seen.node.reason or "its node disappeared", trouble=seen.node.trouble)
+        return Fate(unusable(seen.refused), Cause.REPORT_UNUSABLE)
+    return Fate(seen.node.reason or "its node disappeared", Cause.NODE_GONE, trouble=seen.node.trouble)
 
 
 def missed(run: Run, attempt: Member, seen: Sighting, now: datetime) -> Fate | None:
@@ -102,22 +105,22 @@ def missed(run: Run, attempt: Member, seen: Sighting, now: datetime) -> Fate | N
     if attempt.notice and not restarts and now >= attempt.notice.deadline + overstay:
         return Fate(evicted=True, stop=True)
     if seen.silent_s > max(seen.patience_s, RESTART_S if restarts else 0.0):
-        return Fate(f"no heartbeat from its node for {seen.silent_s:.0f} s")
+        return Fate(f"no heartbeat from its node for {seen.silent_s:.0f} s", Cause.NO_HEARTBEAT)
     if seen.refused and seen.refused_s > REFUSED_S:
-        return Fate(unusable(seen.refused), stop=True)
+        return Fate(unusable(seen.refused), Cause.REPORT_UNUSABLE, stop=True)
     if seen.node and not seen.report and is_unasked(run, attempt, seen):
         return None
     if seen.node and seen.node.waits:
         return None
     if seen.node and not seen.report and not seen.deaf and (now - attempt.asked_at).total_seconds() > MUTE_S:
-        return Fate(f"its node ran for {MUTE_S / 60:.0f} minutes and never reported")
+        return Fate(f"its node ran for {MUTE_S / 60:.0f} minutes and never reported", Cause.NEVER_REPORTED)
     if seen.node is None and ((seen.report and not seen.unmarked) or run.wish is Wish.CANCEL):
         # A list may omit existing nodes: requesting the release costs nothing, and it cannot continue.
-        return Fate("its node no longer exists", stop=True)
+        return Fate("its node no longer exists", Cause.NODE_GONE, stop=True)
     disappeared = seen.node is None and not seen.unmarked and meter.was_there(run, attempt.key)
     if disappeared and not (run.attempt and run.attempt.fused):
         # A second node with its key would be billed without need.
-        return Fate("its node disappeared before its first report", stop=True)
+        return Fate("its node disappeared before its first report", Cause.NODE_GONE, stop=True)
     return None
 
 
@@ -125,7 +128,7 @@ def given_up(seen: Sighting) -> Fate | None:
     """For a node that nobody requests any more, since the others were released. A list may omit existing nodes: its
     release is requested, and what appears later is a leftover."""
     there = seen.node is not None or seen.report is not None
-    return None if there else Fate("it was not started, since the attempt had ended", stop=True)
+    return None if there else Fate("it was not started, since the attempt had ended", Cause.NOT_STARTED, stop=True)
 
 
 def is_unasked(run: Run, attempt: Member, seen: Sighting) -> bool:
@@ -168,7 +171,7 @@ def release(run: Run, now: datetime) -> Decision:
     """The user releases it."""
     if run.kept_until is None:
         hint = f"stoker cancel {run.name}" if not run.state.ended else f"stoker show {run.name}"
-        raise Conflict(f"no node of `{run.name}` is kept: it is {run.state}", hint=hint)
+        raise Conflict(f"no node of `{run.name}` is kept: it is {run.state}", hint=hint, cause=Cause.NO_KEPT_NODE)
     return released(run, now, "the node that was kept was released on request")
 
 
@@ -190,7 +193,7 @@ def restored(run: Run, now: datetime) -> Run:
         return run if run.wish is Wish.CANCEL else interrupted(run, now).run
     newest = replace(
         run.attempts[-1], spare=None
-    )  # it may be there: then it is released as any other that nobody needs
+    )  # it may be there: then it is released like any other that no run needs
     return replace(run.with_newest(newest), restored_at=now)
 
 
@@ -218,7 +221,14 @@ def interrupted(run: Run, now: datetime) -> Decision:
     saved = run.start is not None or any(one.saved for one in run.attempts)
     hint = f"continue with `stoker {'resume' if saved else 'rerun'} {run.name}`"
     ended = replace(
-        run, state=RunState.FAILED, reason=reason, hint=hint, ended_at=now, exit_code=125, attempts=attempts
+        run,
+        state=RunState.FAILED,
+        reason=reason,
+        cause=Cause.RESTORED,
+        hint=hint,
+        ended_at=now,
+        exit_code=125,
+        attempts=attempts,
     )
     return Decision(ended, (Land(ended),) if ended.landing else ()).noting(now, "failed", f"failed: {reason}")
 

@@ -161,7 +161,7 @@ def _closes(trouble: str, asked: Offer, offer: Offer) -> bool:
 
 
 def _barred(run: Run, now: datetime) -> set[str]:
-    """The places that refused several sizes in a row: a cloud may close a whole region to somebody."""
+    """The places that refused several sizes in a row: a cloud may close a whole region to an account."""
     refused: dict[str, set[str]] = {}
     for one in run.attempts:
         if one.offer and one.state.over and not one.trouble:
@@ -173,7 +173,7 @@ def _barred(run: Run, now: datetime) -> set[str]:
 
 
 def _is_refusal(trouble: str) -> bool:
-    """For a reason of the provider's own, which will not pass by itself and which nobody has to mend first."""
+    """For a reason of the provider's own, which does not pass by itself, and which no person has to repair first."""
     return bool(trouble) and trouble not in (*WEATHER, *HOPELESS)
 
 

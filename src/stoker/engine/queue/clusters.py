@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from stoker.engine.decision import Decision, Sighting
 from stoker.engine.money.meter import MARK_S
@@ -13,6 +14,7 @@ from stoker.engine.nodes import nodes
 from stoker.engine.nodes.lease import spare_keys
 from stoker.engine.offers.gathering import state_of
 from stoker.engine.offers.market import Market, fits_whole, open_now, same
+from stoker.model.cause import Cause
 from stoker.model.node import Cluster, NodeState, Offer
 from stoker.model.orders import Notice, Wish
 from stoker.model.run.money import IdleSpell
@@ -126,29 +128,38 @@ def room_for_more(run: Run, held: NodeCounts, facts: ClusterFacts) -> int | None
     return max(cluster.max_nodes - held.nodes(run.cluster), 0)
 
 
-def why_waiting(run: Run, ahead: int, there: int, facts: ClusterFacts) -> tuple[str, str]:
-    """Why a queued run of a cluster has not started, and what to do; empty if it is about to. `ahead` is how many of
-    its cluster start before it, `there` how many nodes are free."""
+class Blockage(NamedTuple):
+    """Why a run does not start: in words, what to do about it, and as a cause."""
+
+    why: str
+    hint: str
+    cause: str
+
+
+def why_waiting(run: Run, ahead: int, there: int, facts: ClusterFacts) -> Blockage:
+    """Why a queued run of a cluster has not started; empty if it is about to. `ahead` is how many of its cluster start
+    before it, `there` how many nodes are free."""
     name, nodes = run.cluster, run.job.least_nodes
     if closed := blocked(run, facts):
         return closed
     cluster = facts.known[name]
     if nodes > there:
         used = f"{cluster.max_nodes - there} of {cluster.max_nodes} nodes of cluster `{name}` are busy"
-        return f"waits for {nodes - there} of {nodes} nodes: {used}, {ahead} ahead", ""
-    return (f"{ahead} ahead in cluster `{name}`" if ahead else ""), ""
+        return Blockage(f"waits for {nodes - there} of {nodes} nodes: {used}, {ahead} ahead", "", Cause.NO_ROOM)
+    return Blockage(f"{ahead} ahead in cluster `{name}`" if ahead else "", "", Cause.NO_ROOM if ahead else "")
 
 
-def blocked(run: Run, facts: ClusterFacts) -> tuple[str, str] | None:
-    """Why no free node would help a run of a cluster, and what to do; None: one would."""
+def blocked(run: Run, facts: ClusterFacts) -> Blockage | None:
+    """Why no free node would help a run of a cluster; None: one would."""
     name, nodes = run.cluster, run.job.least_nodes
     cluster = facts.known.get(name)
     if cluster is None:
-        return f"cluster `{name}` does not exist", f"stoker cancel {run.name}"
+        return Blockage(f"cluster `{name}` does not exist", f"stoker cancel {run.name}", Cause.NO_SUCH_CLUSTER)
     if cluster.paused:
-        return f"cluster `{name}` is paused", f"stoker cluster resume {name}"
+        return Blockage(f"cluster `{name}` is paused", f"stoker cluster resume {name}", Cause.CLUSTER_PAUSED)
     if nodes > cluster.max_nodes:
-        return too_wide(nodes, cluster), f"stoker cluster resize {name} --max {nodes}"
+        hint = f"stoker cluster resize {name} --max {nodes}"
+        return Blockage(too_wide(nodes, cluster), hint, Cause.CLUSTER_TOO_SMALL)
     return None
 
 
@@ -296,7 +307,7 @@ def _observed(one: IdleSpell, seen: Sighting, now: datetime) -> IdleSpell:
         return one
     sight, last = next((each for each in seen.nodes if each.key == one.key), None), one.seen_at or one.since
     if sight is None or (sight.state is NodeState.GONE and sight.usd_per_hour <= 0):
-        # One that nobody looked at for long has removed itself some time after its last lease.
+        # One that was not observed for long has removed itself some time after its last lease.
         return replace(one, until=max(min(now, last + timedelta(seconds=MARK_S + seen.lingers_s)), one.since))
     if sight.state is NodeState.GONE and not one.released:
         one = replace(one, released=sight.reason or "its node is gone")

@@ -16,7 +16,7 @@ from stoker.model.orders import Wish
 from stoker.model.run.run import AttemptState, Run, RunState
 
 HIGH, NORMAL, LOW = 0, 1, 2  # ranks: the lowest number goes first
-HALF_LIFE_S = 86_400.0  # after which what somebody has used counts half
+HALF_LIFE_S = 86_400.0  # after which a person's use counts half
 STEP_S = 86_400.0  # of waiting that raises a run by one rank
 STARVED_S = 3 * 86_400.0  # of waiting after which a run goes before all that are not as old
 CHARGE_S = 3600.0  # of use that every node counts for at its start, whatever it comes to
@@ -233,7 +233,7 @@ def _behind(rest: Sequence[QueuedRun], active: Sequence[Active], free: int, star
 
 
 def _reserved(nodes: int, active: Sequence[Active], free: int) -> tuple[float, int]:
-    """When so many nodes will be free, and how many more are free at that time. Infinite: nobody knows."""
+    """When so many nodes will be free, and how many more are free at that time. Infinite: unknown."""
     known = sorted((one.ends_in_s, one.nodes) for one in active if one.ends_in_s is not None)
     at_s = 0.0
     for ends_in_s, more in known:

@@ -141,7 +141,7 @@ def _placed(
         return Placed()
     by_id = {run.id: run for run in runs}
     waiting = [replace(one, has=(there or {}).get(one.id, 0)) for one in in_order(runs, most, facts, now)]
-    waiting.sort(key=lambda one: not one.has)  # one that has kept nodes goes on with them before others get theirs
+    waiting.sort(key=lambda one: not one.has)  # a run that has kept nodes continues on them before others get theirs
     found = pack(waiting, busy, most)
     pauses = tuple((by_id[one], by_id[found.first]) for one in found.pauses)
     return Placed(tuple(by_id[one] for one in found.starts), pauses, found.rooms)

@@ -360,8 +360,6 @@ def schema() -> dict[str, Any]:
 
 # `${outputs}` is ours, `${HOME}` is the shell's: references in lower case or with a dot are ours.
 _REFERENCE = re.compile(r"\$\{([a-z][a-z_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)?)\}")
-
-
 NEWEST, NUMBER = "checkpoint.newest", "checkpoint.number"
 
 
@@ -391,9 +389,7 @@ def _clashes(job: Job) -> list[Problem]:
     reserved = [name for name in job.env if name.startswith("STOKER_")]
     problems = [Problem(f"env.{name}", f"`{name}`", "a name that does not start with STOKER_") for name in reserved]
     if job.exact and (job.most_nodes > 1 or job.launcher is Launcher.MPI):
-        expected = (
-            "a job on one node, and not with mpi: otherwise use `stoker.checkpoint`, which saves each rank's states"
-        )
+        expected = "a job on one node, and not with mpi: otherwise `stoker.checkpoint` saves each rank's states"
         problems.append(Problem("exact", "`true`", expected))
     if job.hang and job.hang.action is HangAction.RESTART and not job.retries:
         problems.append(Problem("hang.action", "`restart`", "`retries` of at least 1: each restart uses one of them"))

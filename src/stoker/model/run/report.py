@@ -193,6 +193,7 @@ class Report:
     outcome: Outcome | None = None
     exit_code: int | None = None  # what a shell would show: 128 + signal for a killed script
     message: str = ""
+    cause: Annotated[str, Most(40)] = ""  # of the message: a `Cause`, the code of an error, or the outcome
     hint: str = ""
     # By rank; complete once `outcome` is set.
     log_bytes: Annotated[Mapping[str, int], Most(10_000, 20)] = field(default_factory=dict)

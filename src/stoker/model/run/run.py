@@ -61,6 +61,7 @@ class Member:
     outcome: Outcome | None = None
     exit_code: int | None = None
     message: str = ""
+    cause: str = ""  # of that: a `Cause`, or the code of an error; empty: nothing went wrong
     hint: str = ""
     notice: Notice | None = None
     offer: Offer | None = None  # what its node is; None: the provider has but one kind
@@ -155,6 +156,7 @@ class Run:
     land_in: str = ""  # folder on this computer to bring the outputs to; empty: the client fetches
     state: RunState = RunState.QUEUED
     reason: str = ""  # of the state, in words
+    cause: str = ""  # the same for programs: a `Cause`, or the code of an error
     hint: str = ""
     wish: Wish = Wish.GO_ON
     attempts: tuple[Attempt, ...] = ()

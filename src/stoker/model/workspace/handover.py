@@ -11,6 +11,7 @@ from typing import Any
 
 from stoker.errors import BadInput
 from stoker.model import wire
+from stoker.model.cause import Cause
 from stoker.model.job.fields import nearest
 
 _LONGEST = 300
@@ -153,11 +154,14 @@ def read_handover(text: str, place: str, forms: Mapping[str, AccountForm]) -> Ha
     found = _parsed(text, place)
     version = found.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise BadInput(f"{place} is damaged: its version is {_shown(version)}", hint=_ASK_AGAIN)
+        raise BadInput(
+            f"{place} is damaged: its version is {_shown(version)}", hint=_ASK_AGAIN, cause=Cause.HANDOVER_INVALID
+        )
     if version > VERSION:
         raise BadInput(
             f"{place} was written by a newer Stoker: its version is {_shown(version)}, this one reads {VERSION}",
             hint="pip install --upgrade stoker",
+            cause=Cause.HANDOVER_INVALID,
         )
     return _HandoverReader(place, forms).handover(found)
 
@@ -165,22 +169,32 @@ def read_handover(text: str, place: str, forms: Mapping[str, AccountForm]) -> Ha
 def checked_workspace(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise BadInput(
-            f"`{name}` cannot name a workspace", hint="use up to 30 lower-case letters, digits and `-`: `vision-team`"
+            f"`{name}` cannot name a workspace",
+            hint="use up to 30 lower-case letters, digits and `-`: `vision-team`",
+            cause=Cause.HANDOVER_INVALID,
         )
     return name
 
 
 def _parsed(text: str, place: str) -> dict[str, Any]:
     if len(text) > MOST_BYTES:
-        raise BadInput(f"{place} is not the file of a workspace: it is too large", hint=_ASK_AGAIN)
+        raise BadInput(
+            f"{place} is not the file of a workspace: it is too large", hint=_ASK_AGAIN, cause=Cause.HANDOVER_INVALID
+        )
     try:
         found = json.loads(text)
     except RecursionError:
-        raise BadInput(f"{place} is damaged: it is nested too deeply", hint=_ASK_AGAIN) from None
+        raise BadInput(
+            f"{place} is damaged: it is nested too deeply", hint=_ASK_AGAIN, cause=Cause.HANDOVER_INVALID
+        ) from None
     except ValueError as error:
-        raise BadInput(f"{place} is damaged: {error}", hint=_ASK_AGAIN) from None
+        raise BadInput(f"{place} is damaged: {error}", hint=_ASK_AGAIN, cause=Cause.HANDOVER_INVALID) from None
     if not isinstance(found, dict) or found.get("file") != _MARK:
-        raise BadInput(f"{place} is not the file of a workspace", hint="`stoker admin setup` writes one")
+        raise BadInput(
+            f"{place} is not the file of a workspace",
+            hint="`stoker admin setup` writes one",
+            cause=Cause.HANDOVER_INVALID,
+        )
     return found
 
 
@@ -251,6 +265,7 @@ class _HandoverReader:
             raise BadInput(
                 f"{self._place} holds a secret, `{where}{unknown}`, and a file that is handed around must not",
                 hint="take it out, and have it replaced where it came from",
+                cause=Cause.HANDOVER_INVALID,
             )
         near = nearest(unknown[:60], known)
         raise BadInput(
@@ -258,6 +273,7 @@ class _HandoverReader:
             hint=f"did you mean `{near}`?"
             if near
             else "a setting of your own belongs into the account's file in Stoker's home folder",
+            cause=Cause.HANDOVER_INVALID,
         )
 
     def _fits(self, field: str, value: object, form: Any) -> None:
@@ -265,7 +281,11 @@ class _HandoverReader:
             raise self._wrong(field, _shown(value), form.expected)
 
     def _wrong(self, field: str, found: str, expected: str) -> BadInput:
-        return BadInput(f"{self._place} is damaged: {field} is {found}, expected {expected}", hint=_ASK_AGAIN)
+        return BadInput(
+            f"{self._place} is damaged: {field} is {found}, expected {expected}",
+            hint=_ASK_AGAIN,
+            cause=Cause.HANDOVER_INVALID,
+        )
 
 
 def _shown(value: object) -> str:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from stoker.errors import Conflict, LoginFailed, NoCapacity, NotAllowed, NotSetUp, ProviderFailed
+from stoker.model.cause import Cause
 from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, Offer, Said
 from stoker.providers import Setup
 from stoker.providers.azure import naming
@@ -305,12 +306,14 @@ def entrance(cloud: AzureCloud, account: Account, place: NodePlace) -> Entrance:
             f"the VMs of this workspace do not accept ssh: the account does not set {lacking}",
             hint='set "open_ssh": true, "ssh_key" to your public key and "ssh_from" to your public address in '
             "azure.json for future runs; stoker exec needs none of them",
+            cause=Cause.NO_SSH,
         )
     address = cloud.public_address(place)
     if not address:
         raise Conflict(
             "this VM has no public address",
             hint="set `open_ssh` before the VM starts; stoker exec works without it",
+            cause=Cause.NO_SSH,
         )
     return Entrance(("sudo", "-n", "sh", "-c", f'{_ENTER} -- "$@"', "stoker"), address=address, user=ADMIN)
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from stoker.agent.pack import pack
 from stoker.errors import ProviderFailed
+from stoker.model.cause import Cause
 from stoker.model.node import NodeRequest
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
@@ -90,7 +91,8 @@ def signed_url(access: Access, key: str) -> str:
     route = access.route(key)
     if route is None or not route.token or "?" in route.url or not route.url.startswith("http"):
         hint = "use a store in Azure Blob: stoker store add, then stoker store use"
-        raise ProviderFailed("a VM in Azure cannot reach the store of this workspace", hint=hint)
+        what = "a VM in Azure cannot reach the store of this workspace"
+        raise ProviderFailed(what, hint=hint, cause=Cause.STORE_OUT_OF_REACH)
     inside = f"/{quote(key.removeprefix(route.prefix))}" if not route.one else ""
     return f"{route.url.rstrip('/')}{inside}?{route.token}"
 

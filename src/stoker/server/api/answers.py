@@ -38,9 +38,10 @@ SHAPE: dict[str, Any] = {
     "properties": {
         "error": {
             "type": "object",
-            "required": ["code", "message", "hint", "problems"],
+            "required": ["code", "cause", "message", "hint", "problems"],
             "properties": {
                 "code": {"type": "string"},
+                "cause": {"type": "string"},
                 "message": {"type": "string"},
                 "hint": {"type": "string"},
                 "problems": {"type": "array", "items": {"type": "object"}},
@@ -60,11 +61,11 @@ def handle_errors(app: FastAPI) -> None:
 
 def failed(error: StokerError) -> Response:
     problems = [wire.to_plain(one) for one in error.problems] if isinstance(error, JobInvalid) else []
-    return _answer(error.http_status, error.code, error.message, error.hint, problems)
+    return _answer(error.http_status, error.code, error.message, error.hint, problems, error.cause)
 
 
-def _answer(status: int, code: str, message: str, hint: str = "", problems: object = ()) -> Response:
-    told = {"error": {"code": code, "message": message, "hint": hint, "problems": problems}}
+def _answer(status: int, code: str, message: str, hint: str = "", problems: object = (), cause: str = "") -> Response:
+    told = {"error": {"code": code, "cause": cause, "message": message, "hint": hint, "problems": problems}}
     # As ASCII: a message may repeat a name that has no other form.
     return Response(json.dumps(told, separators=(",", ":")), status, media_type="application/json")
 

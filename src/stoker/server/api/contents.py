@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from stoker.errors import BadInput, Corrupt, Missing, NotFound
+from stoker.model.cause import Cause
 from stoker.model.dataset import DatasetVersion
 from stoker.model.job.fields import shown
 from stoker.model.snapshot import EntryKind, Snapshot, checked_path
@@ -64,7 +65,7 @@ async def show_snapshot(request: Request, id: Sha256) -> Response:
     try:
         return answer(await call(service_of(request).shelves.snapshot, id))
     except Missing:
-        raise NotFound(f"snapshot `{id}` not found") from None
+        raise NotFound(f"snapshot `{id}` not found", cause=Cause.NO_SUCH_SNAPSHOT) from None
 
 
 @snapshot_router.get("/blobs/{sha256}", responses=gives(bytes, 404, *OUTSIDE, media=BYTES), response_class=Response)

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from stoker import __version__
 from stoker.errors import BadInput, Conflict
+from stoker.model.cause import Cause
 from stoker.model.run.run import PruneRule, Run, Sizes, Spared
 from stoker.model.workspace.home import LEAST_NONCE, MOST_NONCE, proof
 from stoker.server.api.answers import OUTSIDE, answer, gives, service_of, takes
@@ -62,7 +63,11 @@ async def forget_credentials(request: Request) -> Response:
     would be hard to find later. Refused while a run is active."""
     service = service_of(request)
     if open_runs := [run.name for run in service.ledger.open if not run.state.ended]:
-        raise Conflict(f"`{open_runs[0]}` is active", hint=f"cancel it first: `stoker cancel {open_runs[0]}`")
+        raise Conflict(
+            f"`{open_runs[0]}` is active",
+            hint=f"cancel it first: `stoker cancel {open_runs[0]}`",
+            cause=Cause.RUN_ACTIVE,
+        )
     names = [copies.NAME, accesses.SEAL, *(f"store {store.name}" for store in service.stores.all)]
     for name in names:
         await call(service.keychain.forget, name)

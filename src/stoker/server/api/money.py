@@ -15,6 +15,7 @@ from stoker.engine.money.spending import costs, period, used
 from stoker.engine.offers.market import needs
 from stoker.errors import BadInput, NotFound, StokerError
 from stoker.model import wire
+from stoker.model.cause import Cause
 from stoker.model.job.fields import Problems
 from stoker.model.job.job import Job
 from stoker.model.job.values import Money
@@ -80,7 +81,11 @@ async def spending(
     if experiment:
         runs = [run for run in runs if run.experiment == experiment]
         if not runs and not await call(service.database.page, 1, "", experiment, ""):
-            raise NotFound(f"experiment `{experiment}` not found", hint="list all runs with `stoker ps -a`")
+            raise NotFound(
+                f"experiment `{experiment}` not found",
+                hint="list all runs with `stoker ps -a`",
+                cause=Cause.NO_SUCH_EXPERIMENT,
+            )
     zone = timezone(timedelta(minutes=zone_min))
     now = service.clock.now()
     return answer(costs(runs, By(by), now, since=_moment(since), zone=zone))
@@ -199,7 +204,9 @@ async def remove_limit(request: Request, of: Period, person: str = "") -> Respon
     service = service_of(request)
     if not await call(service.limits.remove, of, person):
         whose = f"`{person}`" if person else "everybody together"
-        raise NotFound(f"no limit per {of} for {whose}", hint="list them with `stoker admin limit`")
+        raise NotFound(
+            f"no limit per {of} for {whose}", hint="list them with `stoker admin limit`", cause=Cause.NO_SUCH_LIMIT
+        )
     return answer({"limits": await call(_states, service)})
 
 

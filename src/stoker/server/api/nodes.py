@@ -15,6 +15,7 @@ from stoker.engine.money.meter import cost
 from stoker.engine.nodes.nodes import claimed, spared
 from stoker.engine.queue.clusters import busy, idle_nodes
 from stoker.errors import BadInput, Conflict, NotFound, NotSetUp, StokerError
+from stoker.model.cause import Cause
 from stoker.model.job.fields import nearest
 from stoker.model.node import (
     IDLE_S,
@@ -120,7 +121,9 @@ async def features(request: Request, name: str) -> Response:
     cluster = next((one for one in await call(lambda: service.clusters.all) if one.name == name), None)
     provider = service.providers.get(cluster.provider if cluster else name)
     if provider is None:
-        raise NotFound(f"unknown provider `{name}`", hint="list the providers: stoker plan")
+        raise NotFound(
+            f"unknown provider `{name}`", hint="list the providers: stoker plan", cause=Cause.NO_SUCH_PROVIDER
+        )
     return answer(provider.features)
 
 
@@ -208,7 +211,11 @@ async def remove(request: Request, name: str) -> Response:
     using = [run.name for run in there if not run.warms]
     if using:
         more = f" and {len(using) - 1} more" if len(using) > 1 else ""
-        raise Conflict(f"`{using[0]}`{more} uses cluster `{name}`", hint=f"stoker cancel {' '.join(using)}")
+        raise Conflict(
+            f"`{using[0]}`{more} uses cluster `{name}`",
+            hint=f"stoker cancel {' '.join(using)}",
+            cause=Cause.CLUSTER_IN_USE,
+        )
     await call(service.clusters.remove, name)
     now = service.clock.now()
     for run in there:
@@ -228,14 +235,30 @@ async def _changed(service: Service, name: str, **given: object) -> ClusterState
 
 def _check(cluster: Cluster) -> None:
     if not NAME.fullmatch(cluster.name) or is_twin(cluster.name):
-        raise BadInput(f"invalid cluster name `{cluster.name}`", hint="use lower-case letters, digits and `-`")
+        raise BadInput(
+            f"invalid cluster name `{cluster.name}`",
+            hint="use lower-case letters, digits and `-`",
+            cause=Cause.NAME_INVALID,
+        )
     if not 1 <= cluster.max_nodes <= MOST_NODES:
-        raise BadInput(f"invalid maximum of {cluster.max_nodes} nodes", hint=f"use 1 to {MOST_NODES}: `--max 4`")
+        raise BadInput(
+            f"invalid maximum of {cluster.max_nodes} nodes",
+            hint=f"use 1 to {MOST_NODES}: `--max 4`",
+            cause=Cause.CLUSTER_LIMITS,
+        )
     if not 0 <= cluster.min_nodes <= cluster.max_nodes:
         hint = f"use 0 to {cluster.max_nodes}, or raise the maximum with `--max {cluster.min_nodes}`"
-        raise BadInput(f"invalid minimum of {cluster.min_nodes} nodes: the maximum is {cluster.max_nodes}", hint=hint)
+        raise BadInput(
+            f"invalid minimum of {cluster.min_nodes} nodes: the maximum is {cluster.max_nodes}",
+            hint=hint,
+            cause=Cause.CLUSTER_LIMITS,
+        )
     if not 0 <= cluster.idle_s <= 86_400 * 30:
-        raise BadInput(f"invalid idle time of {cluster.idle_s:g} s", hint="use up to 30 days, such as `--idle 10m`")
+        raise BadInput(
+            f"invalid idle time of {cluster.idle_s:g} s",
+            hint="use up to 30 days, such as `--idle 10m`",
+            cause=Cause.CLUSTER_LIMITS,
+        )
 
 
 def _check_minimum(service: Service, cluster: Cluster) -> None:
@@ -244,6 +267,7 @@ def _check_minimum(service: Service, cluster: Cluster) -> None:
         raise BadInput(
             f"provider `{cluster.provider}` keeps no idle nodes: a new one takes no time to start",
             hint="leave out `--min`, or use `--min 0`",
+            cause=Cause.NO_IDLE_NODES,
         )
 
 
@@ -253,12 +277,16 @@ def _check_provider(service: Service, cluster: Cluster) -> None:
     if provider is None:
         near = nearest(cluster.provider, service.providers)
         hint = f"did you mean `{near}`?" if near else f"installed providers: {', '.join(service.providers)}"
-        raise BadInput(f"unknown provider `{cluster.provider}`", hint=hint)
+        raise BadInput(f"unknown provider `{cluster.provider}`", hint=hint, cause=Cause.NO_SUCH_PROVIDER)
     if cluster.name in service.providers:
-        raise BadInput(f"`{cluster.name}` is the name of a provider", hint="choose another name")
+        raise BadInput(
+            f"`{cluster.name}` is the name of a provider", hint="choose another name", cause=Cause.NAME_IN_USE
+        )
     _check_minimum(service, cluster)
     if cluster.spot and not provider.features.spot:
-        raise BadInput(f"provider `{cluster.provider}` has no spot machines", hint="leave out `--spot`")
+        raise BadInput(
+            f"provider `{cluster.provider}` has no spot machines", hint="leave out `--spot`", cause=Cause.NO_SPOT
+        )
     offers = provider.offers(Need(spot=cluster.spot, size=cluster.size, region=cluster.region, pool=cluster.pool))
     if not offers:
         what = f"size `{cluster.size}`" if cluster.size else "machines"

@@ -15,6 +15,7 @@ from stoker.engine import decision, showing
 from stoker.engine.decision import Decision
 from stoker.engine.queue.placement import queue
 from stoker.errors import BadInput, Conflict, NotFound, NotSetUp, StoreDenied, StoreUnavailable
+from stoker.model.cause import Cause
 from stoker.model.job.job import Job
 from stoker.model.node import Offer, Pool
 from stoker.model.orders import DataOrder
@@ -110,14 +111,20 @@ async def accept(service: Service, submission: Submission, *, warms: bool = Fals
         raise NotSetUp(offer.unready, hint="set it up first: docs/guides/first-cloud-run.md")
     replace(submission.job, env={**submission.here, **submission.job.env})  # the orders for a node must be valid
     if submission.name and not _NAME.fullmatch(submission.name):
-        raise BadInput(f"invalid run name `{submission.name}`", hint="use lower-case letters, digits, `-`, `_`, `.`")
+        raise BadInput(
+            f"invalid run name `{submission.name}`",
+            hint="use lower-case letters, digits, `-`, `_`, `.`",
+            cause=Cause.NAME_INVALID,
+        )
     store = service.stores.named(submission.store).name if submission.store else service.stores.workspace.name
     if not service.providers[submission.job.on].features.shares_files:
         submission = replace(submission, here={})
     await call(service.arrivals.begin, store, submission.snapshot)
     try:
         if not await call(service.shelves.fill, store, submission.snapshot):
-            raise NotFound(f"the store has no snapshot `{submission.snapshot}`", hint="submit again")
+            raise NotFound(
+                f"the store has no snapshot `{submission.snapshot}`", hint="submit again", cause=Cause.NO_SUCH_SNAPSHOT
+            )
         run = await _taken_in(service, submission, store, pool, warms=warms)
         service.arrivals.arrived(submission.snapshot)
     finally:
@@ -206,7 +213,7 @@ async def cancel(request: Request, name: str) -> Response:
 
     def wish(run: Run) -> Decision:
         if run.state.ended:
-            raise Conflict(f"`{name}` has ended: {run.state}", hint=f"stoker show {name}")
+            raise Conflict(f"`{name}` has ended: {run.state}", hint=f"stoker show {name}", cause=Cause.RUN_ENDED)
         return decision.cancelled(run, now)
 
     run = await service.ledger.change(name, wish)
@@ -243,10 +250,12 @@ async def _start(service: Service, submission: Submission) -> Start | None:
         return None
     old = await service.ledger.find(submission.start_from)
     if not old.state.ended:
-        raise Conflict(f"`{old.name}` is {old.state}", hint=f"cancel it first: `stoker cancel {old.name}`")
+        raise Conflict(
+            f"`{old.name}` is {old.state}", hint=f"cancel it first: `stoker cancel {old.name}`", cause=Cause.RUN_ACTIVE
+        )
     if submission.resumes and old.state is RunState.SUCCEEDED:
         again = f"continue its training: `stoker rerun {old.name} --from-checkpoint --set …`"
-        raise Conflict(f"`{old.name}` has succeeded: there is nothing to resume", hint=again)
+        raise Conflict(f"`{old.name}` has succeeded: there is nothing to resume", hint=again, cause=Cause.RUN_SUCCEEDED)
     return await call(service.heritage.find, old, submission.job)
 
 

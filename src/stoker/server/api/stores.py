@@ -9,6 +9,7 @@ from functools import partial
 from fastapi import APIRouter, Request, Response
 
 from stoker.errors import Conflict
+from stoker.model.cause import Cause
 from stoker.model.workspace.store import KnownStore, StoreFinding, works
 from stoker.server.api.answers import OUTSIDE, answer, gives, service_of, takes
 from stoker.server.api.requests import body
@@ -116,13 +117,20 @@ async def _check_unused(service: Service, name: str) -> None:
     runs = await call(service.database.runs_in, name)
     if runs:
         what = f"the run `{runs[0]}` is" if len(runs) == 1 else f"{len(runs)} runs, such as `{runs[0]}`, are"
-        raise Conflict(f"{what} stored in `{name}`", hint=f"delete runs that you no longer need: `stoker rm {runs[0]}`")
+        raise Conflict(
+            f"{what} stored in `{name}`",
+            hint=f"delete runs that you no longer need: `stoker rm {runs[0]}`",
+            cause=Cause.STORE_IN_USE,
+        )
     if removed := [one.name for one in await call(service.database.removals) if one.store == name]:
         why = "its files are still being deleted"
-        raise Conflict(f"the run `{removed[0]}` was stored in `{name}`: {why}", hint="retry in a minute")
+        raise Conflict(
+            f"the run `{removed[0]}` was stored in `{name}`: {why}", hint="retry in a minute", cause=Cause.STORE_IN_USE
+        )
     datasets = [version.name for version in await call(service.datasets.in_store, name)]
     if datasets:
         raise Conflict(
             f"the dataset `{datasets[0]}` is stored in `{name}`",
             hint=f"delete it first: `stoker data rm {datasets[0]}`",
+            cause=Cause.STORE_IN_USE,
         )

@@ -15,6 +15,7 @@ from stoker.engine.nodes import nodes
 from stoker.engine.nodes.nodes import claimed
 from stoker.errors import BadInput, Conflict, Malformed, Missing, ProviderFailed, StokerError, StoreUnavailable
 from stoker.model import untrusted, wire
+from stoker.model.cause import Cause
 from stoker.model.node import Entrance, Frame, FrameKind
 from stoker.model.orders import Visit, VisitEnd
 from stoker.model.run.run import Attempt, Member, Run
@@ -191,7 +192,7 @@ async def visit(request: Request, name: str) -> Response:
     service = service_of(request)
     wanted = await body(request, VisitRequest)
     if not wanted.words and not wanted.stacks:
-        raise BadInput("no command given", hint=f"stoker exec {name} -- nvidia-smi")
+        raise BadInput("no command given", hint=f"stoker exec {name} -- nvidia-smi", cause=Cause.NO_COMMAND)
     run = await service.ledger.find(name)
     asked = Visit(secrets.token_hex(8), () if wanted.stacks else wanted.words, wanted.stacks)
     member = _member(run, wanted.node)
@@ -217,7 +218,9 @@ async def entrance(request: Request, name: str) -> Response:
     run = await service.ledger.find(name)
     provider, attempt = reachable(service.providers[run.job.on]), _attempt(run)
     if provider is None:
-        raise Conflict(f"provider `{run.job.on}` does not support ssh", hint=f"stoker exec {name} -- COMMAND")
+        raise Conflict(
+            f"provider `{run.job.on}` does not support ssh", hint=f"stoker exec {name} -- COMMAND", cause=Cause.NO_SSH
+        )
     return answer({"entrance": await call(provider.entrance, attempt.key), "key": attempt.key})
 
 
@@ -238,12 +241,12 @@ def _member(run: Run, node: int) -> Member:
     members = _attempt(run).members
     if not 0 <= node < len(members):
         known = "node 0" if len(members) == 1 else f"nodes 0 to {len(members) - 1}"
-        raise BadInput(f"`{run.name}` has no node {node}", hint=f"it has {known}")
+        raise BadInput(f"`{run.name}` has no node {node}", hint=f"it has {known}", cause=Cause.NO_SUCH_NODE)
     return members[node]
 
 
 def _attempt(run: Run) -> Attempt:
     if run.attempt is None or run.attempt.key not in claimed([run]):
         hint = f"keep the node if a run fails: stoker run --keep-failed 30m; see this run: stoker show {run.name}"
-        raise Conflict(f"`{run.name}` has no node: it is {run.state}", hint=hint)
+        raise Conflict(f"`{run.name}` has no node: it is {run.state}", hint=hint, cause=Cause.NO_NODE)
     return run.attempt

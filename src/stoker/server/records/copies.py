@@ -14,6 +14,7 @@ from typing import TypeVar
 from stoker.engine.nodes.nodes import restored
 from stoker.errors import Corrupt, HomeUnusable, StokerError, StoreFailed
 from stoker.model import wire
+from stoker.model.cause import Cause
 from stoker.model.run.run import Run
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
@@ -104,6 +105,7 @@ class Signing:
                 f"the signing key of the records is not in {self._keychain.place}",
                 hint="unlock the keyring or restore the file, then try again; nothing was changed. To start with an "
                 "empty database, move the old one away",
+                cause=Cause.SIGNING_KEY_MISSING,
             )
         return opened(self._known(), data, f"{store} {key}")
 

@@ -35,6 +35,7 @@ from sqlalchemy.exc import DatabaseError
 
 from stoker.errors import Conflict, DatabaseUnusable
 from stoker.model import wire
+from stoker.model.cause import Cause
 from stoker.model.dataset import DatasetVersion
 from stoker.model.run.run import Event, Run, RunState
 from stoker.server.records.migrations import migrate
@@ -153,7 +154,7 @@ class Database:
                 run = _run(facts)
                 if run.spells:
                     bare = replace(run, attempts=(), packages={}, metrics={}, inputs={}, data={}, data_marks={})
-                    # An idle node of it is released now: nobody follows it any more.
+                    # An idle node of it is released now: nothing tracks it any more.
                     idle = tuple(replace(one, until=one.until or one.seen_at or one.since) for one in bare.idle)
                     bare = replace(bare, idle=idle)
                     connection.execute(insert(_REMOVED).values(id=run.id, facts=wire.dump(bare).decode()))
@@ -251,10 +252,14 @@ class Database:
 
 
 def _check_start(connection: Connection, run: Run) -> None:
-    """In the transaction that adds the run: from here on, nobody can remove the other one."""
+    """In the transaction that adds the run: from here on, the other one cannot be removed."""
     start = run.start
     if start and not connection.execute(select(_RUNS.c.id).where(_RUNS.c.id == start.run_id)).scalar():
-        raise Conflict(f"`{start.name}` was removed together with its checkpoint", hint="list all with `stoker ps -a`")
+        raise Conflict(
+            f"`{start.name}` was removed together with its checkpoint",
+            hint="list all with `stoker ps -a`",
+            cause=Cause.NO_CHECKPOINT,
+        )
 
 
 def _numbered(connection: Connection, run: Run) -> Run:
@@ -262,7 +267,11 @@ def _numbered(connection: Connection, run: Run) -> Run:
     taken = select(_RUNS.c.id)
     if run.name:
         if connection.execute(taken.where(_RUNS.c.name == run.name)).scalar():
-            raise Conflict(f"a run named `{run.name}` already exists", hint=f"see it with `stoker show {run.name}`")
+            raise Conflict(
+                f"a run named `{run.name}` already exists",
+                hint=f"see it with `stoker show {run.name}`",
+                cause=Cause.NAME_IN_USE,
+            )
         return replace(run, number=number)
     while connection.execute(taken.where(_RUNS.c.name == f"{run.experiment}-{number}")).scalar():
         number += 1  # a user gave this name to another run

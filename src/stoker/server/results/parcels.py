@@ -17,6 +17,7 @@ from stoker.engine.decision import Decision
 from stoker.engine.lifecycle import cut
 from stoker.errors import BadInput, Corrupt, Malformed, Missing, NotFound, ProviderFailed, StokerError, StoreUnavailable
 from stoker.model import untrusted
+from stoker.model.cause import Cause
 from stoker.model.job.job import Job
 from stoker.model.job.sections import CheckpointPaths
 from stoker.model.run.run import Event, Run, RunState, Start
@@ -224,7 +225,9 @@ class Heritage:
         found = next(good_sets(self._stores.of(old), old.id, self._clock.now()), None)
         if found is None:
             raise NotFound(
-                f"`{old.name}` has no checkpoint", hint=f"start from the beginning: `stoker rerun {old.name}`"
+                f"`{old.name}` has no checkpoint",
+                hint=f"start from the beginning: `stoker rerun {old.name}`",
+                cause=Cause.NO_CHECKPOINT,
             )
         paths = CheckpointPaths(job.checkpoints)
         outside = next((one.path for one in found.entries if paths.root(one.path) is None), None)
@@ -247,7 +250,7 @@ class Heritage:
                 continue
             found = self._copied(source, target, run, start, node)
             if found is None and node == 0:
-                raise NotFound(f"the checkpoint of `{start.name}` no longer exists")
+                raise NotFound(f"the checkpoint of `{start.name}` no longer exists", cause=Cause.CHECKPOINT_GONE)
 
     def _copied(self, source: Store, target: Store, run: Run, start: Start, node: int) -> CheckpointSet | None:
         """The newest complete set."""

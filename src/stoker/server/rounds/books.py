@@ -12,6 +12,7 @@ from stoker.engine.queue.clusters import ClusterFacts, too_wide
 from stoker.engine.queue.order import QueueFacts, decayed, node_seconds, worked_s
 from stoker.errors import Conflict, JobInvalid, NotFound, Problem
 from stoker.model import wire
+from stoker.model.cause import Cause
 from stoker.model.job.fields import nearest
 from stoker.model.job.job import Job, Spot
 from stoker.model.node import Cluster
@@ -43,13 +44,13 @@ class ClusterBook:
         if name not in known:
             near = nearest(name, known)
             hint = f"did you mean `{near}`?" if near else "create one with `stoker cluster create`"
-            raise NotFound(f"there is no cluster called `{name}`", hint=hint)
+            raise NotFound(f"there is no cluster called `{name}`", hint=hint, cause=Cause.NO_SUCH_CLUSTER)
         return known[name]
 
     def add(self, cluster: Cluster) -> None:
         if any(one.name == cluster.name for one in self.all):
             hint = f"change it with `stoker cluster resize {cluster.name}`"
-            raise Conflict(f"there is a cluster called `{cluster.name}` already", hint=hint)
+            raise Conflict(f"there is a cluster called `{cluster.name}` already", hint=hint, cause=Cause.NAME_IN_USE)
         self.save(cluster)
 
     def save(self, cluster: Cluster) -> None:

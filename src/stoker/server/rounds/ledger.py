@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from stoker.engine.decision import Decision
 from stoker.errors import NotFound
+from stoker.model.cause import Cause
 from stoker.model.job.fields import nearest
 from stoker.model.run.run import Event, Run
 from stoker.server.records.copies import FactsRecorder
@@ -88,7 +89,7 @@ class Ledger:
         if found is None:
             near = nearest(name, await call(self._database.names))
             hint = f"did you mean `{near}`? see all with `stoker ps -a`" if near else "see all with `stoker ps -a`"
-            raise NotFound(f"there is no run called `{name}`", hint=hint)
+            raise NotFound(f"there is no run called `{name}`", hint=hint, cause=Cause.NO_SUCH_RUN)
         return found
 
     async def wait(self, name: str, newer_than: int, timeout_s: float) -> Run:

@@ -379,7 +379,7 @@ def _attempt(run: Run) -> Attempt:
 
 
 def _wishes(run: Run, member: Member) -> Wishes:
-    """What a machine was told by whoever owns it, it knows; its peers hear of it here."""
+    """A machine knows the notice that its cloud gave it; its peers get it from here."""
     gang = _attempt(run)
     notices = [one.notice for one in gang.members if one.notice and (one.notice.drill or one.node != member.node)]
     broken = "another node of its gang has ended" if gang.broken_at else ""

@@ -20,6 +20,7 @@ from stoker.engine.queue.placement import ahead, busy_slots, turns, why_waiting
 from stoker.engine.rounds import Scene, untouched
 from stoker.engine.showing import Beside
 from stoker.errors import StokerError
+from stoker.model.cause import Cause
 from stoker.model.node import Need, NodeSight
 from stoker.model.orders import Wish
 from stoker.model.run.report import Report
@@ -90,25 +91,27 @@ class Reconciler:
     @property
     def troubled(self) -> Mapping[str, str]:
         """Run id to why its state is unknown: the reports of its node are unusable, or the engine failed on it."""
-        return {run.id: why for run in self._ledger.open if (why := self._trouble_of(run))}
+        return {run.id: why for run in self._ledger.open if (why := self._trouble_of(run)[0])}
 
-    def _trouble_of(self, run: Run) -> str:
+    def _trouble_of(self, run: Run) -> tuple[str, str]:
+        """In words, and as a cause."""
         if trouble := self._deciding.trouble.get(run.id):
-            return trouble.text
+            return trouble.text, Cause.UNDECIDED
         why = self._reports.of(run.attempt.key).unusable if run.attempt else ""
-        return f"its node's report cannot be used: {why}" if why else ""
+        return (f"its node's report cannot be used: {why}", Cause.REPORT_UNUSABLE) if why else ("", "")
 
     async def live(self, run: Run) -> Run:
         """The run with its current progress: what its agent last reported, or what it waits for. If that fails, the run
         as it was saved, so that a list still shows all the others."""
         try:
-            shown, trouble = showing.shown(run, await self._beside(run)), self._trouble_of(run)
+            shown, (trouble, cause) = showing.shown(run, await self._beside(run)), self._trouble_of(run)
         except Exception as error:
             log.warning("the current state of %s is unknown: %s", run.name, error, exc_info=error)
-            shown, trouble = run, f"its current state is unknown ({type(error).__name__}: {error})"
+            shown, cause = run, Cause.UNDECIDED
+            trouble = f"its current state is unknown ({type(error).__name__}: {error})"
         shown = replace(shown, alone=self._alone(run))
         if trouble and not run.state.ended:
-            return replace(shown, reason=trouble, hint=f"stoker cancel {run.name}")
+            return replace(shown, reason=trouble, cause=cause, hint=f"stoker cancel {run.name}")
         return shown
 
     def _alone(self, run: Run) -> str:
@@ -124,11 +127,13 @@ class Reconciler:
             return Beside()
         on, key = run.job.on, run.attempt.key if run.attempt else ""
         heard = self._reports.heard(key)
+        waits, waits_cause = self._why_waiting(run) if run.state is RunState.QUEUED else ("", "")
         beside = Beside(
             heard=heard,
             offers=self._offers.trouble.get(on),
             looks=self._lookout.trouble.get(on),
-            waits=self._why_waiting(run) if run.state is RunState.QUEUED else "",
+            waits=waits,
+            waits_cause=waits_cause,
             copying=self._performer.copying.get(key, ""),
             store=self._performer.waiting.get(key, ""),
         )
@@ -140,12 +145,14 @@ class Reconciler:
         others = (self._reports.of(peer.key).report for peer in (run.attempt.peers if run.attempt else ()))
         return replace(beside, beat_s=beat_s, silence=silence, peers=tuple(one for one in others if one))
 
-    def _why_waiting(self, run: Run) -> str:
+    def _why_waiting(self, run: Run) -> tuple[str, str]:
+        """In words, and as a cause."""
         before = self._before(run)
         if not run.cluster:
-            return why_waiting(run, before, self._slots_busy.get(run.job.on, 0), self._slots())
-        why, hint = clusters.why_waiting(run, before, self._nodes_free.get(run.cluster, 0), self._pools)
-        return f"{why}: `{hint}`" if hint else why
+            why = why_waiting(run, before, self._slots_busy.get(run.job.on, 0), self._slots())
+            return why, Cause.NO_ROOM if why else ""
+        why, hint, cause = clusters.why_waiting(run, before, self._nodes_free.get(run.cluster, 0), self._pools)
+        return f"{why}: `{hint}`" if hint else why, cause
 
     def _before(self, run: Run) -> int:
         """How many start before it. A list of many runs asks for each of them: what all have in common is computed once
@@ -234,8 +241,7 @@ class Reconciler:
         for turn in turns(runs.values(), self._rooms, now, self._queue_facts(now)):
             run = runs[turn.name]
             if run.cluster and (closed := clusters.blocked(run, pools)):
-                why, hint = closed
-                found.append(replace(turn, waits_for=why, starts_at=None, unknown=f"`{hint}`"))
+                found.append(replace(turn, waits_for=closed.why, starts_at=None, unknown=f"`{closed.hint}`"))
             else:
                 found.append(turn)
         return found

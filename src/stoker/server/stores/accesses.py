@@ -269,7 +269,7 @@ class Leases:
         self._given[attempt.key] = self._clock.now().timestamp() + min(lease_s / RENEWALS, OFTEN_S), lease_s
 
     def mark(self, run: Run, attempt: Member, lease_s: float) -> None:
-        """Writes on the node how long it may stay. Only for whoever finds it later: the node itself does not look."""
+        """Writes on the node how long it may stay. Only for `stoker cleanup`: the node does not read it."""
         if provider := leased(self._providers[run.job.on]):
             provider.renew(attempt.key, lease_s)
 

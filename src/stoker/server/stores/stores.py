@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stoker.errors import Conflict, HomeUnusable, NotFound, StoreFailed
+from stoker.model.cause import Cause
 from stoker.model.job.fields import nearest
 from stoker.model.run.run import Run
 from stoker.model.workspace.home import Home
@@ -203,7 +204,7 @@ class StoreDirectory:
         if found is None:
             near = nearest(name, [store.name for store in self.all])
             hint = f"did you mean `{near}`?" if near else "list all with `stoker store ls`"
-            raise NotFound(f"no store named `{name}`", hint=hint)
+            raise NotFound(f"no store named `{name}`", hint=hint, cause=Cause.NO_SUCH_STORE)
         return found
 
     def open(self, name: str) -> Store:
@@ -271,6 +272,7 @@ class StoreDirectory:
             raise Conflict(
                 f"the store `{name}` already exists at {there}",
                 hint=f"choose another name, or run `stoker store rm {name}` first",
+                cause=Cause.NAME_IN_USE,
             )
         return url, known
 
@@ -289,7 +291,9 @@ class StoreDirectory:
             raise Conflict("the store `folder` cannot be removed", hint="`stoker store use NAME` selects another one")
         if store.workspace:
             raise Conflict(
-                f"new runs use the store `{name}`", hint=f"first select another one: `stoker store use {FOLDER}`"
+                f"new runs use the store `{name}`",
+                hint=f"first select another one: `stoker store use {FOLDER}`",
+                cause=Cause.STORE_IN_USE,
             )
         with self._lock:
             self._table.remove(name)

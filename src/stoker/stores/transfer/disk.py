@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from itertools import cycle, islice
 
 from stoker.errors import Missing, StoreFailed
+from stoker.model.cause import Cause
 from stoker.stores import Store
 
 _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}  # Windows has no quota error
@@ -22,8 +23,9 @@ _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}  # Windows has no
 
 def disk_failed(verb: str, what: str, error: OSError) -> StoreFailed:
     if error.errno in _FULL:
-        return StoreFailed(f"the disk is full: could not {verb} `{what}`", hint="free some space, then try again")
-    return StoreFailed(f"could not {verb} `{what}`: {error.strerror or error}")
+        text, hint = f"the disk is full: could not {verb} `{what}`", "free some space, then try again"
+        return StoreFailed(text, hint=hint, cause=Cause.DISK_FULL)
+    return StoreFailed(f"could not {verb} `{what}`: {error.strerror or error}", cause=Cause.DISK_REFUSED)
 
 
 PIECE_BYTES = 1 << 20  # small enough to be hashed and written while it is in the CPU cache

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, cast
 
 from stoker.errors import BadInput, Corrupt
+from stoker.model.cause import Cause
 from stoker.stores.transfer.verified import ByteSource, Verified
 
 Item = tuple[str, int, Callable[[], BinaryIO]]  # sha256, size in bytes, and how to open it
@@ -75,7 +76,8 @@ def _next_header(source: _Buffered) -> tuple[str, int] | None:
         raise Corrupt("the stream of files is damaged or incomplete")
     if block[156:157] not in _REGULAR or not _NAME.fullmatch(block, 0, 100):
         name = block[:100].rstrip(b"\0").decode(errors="backslashreplace")
-        raise BadInput(f"the stream of files contains `{name}`, which is not a file named by its sha256")
+        what = f"the stream of files contains `{name}`, which is not a file named by its sha256"
+        raise BadInput(what, cause=Cause.NAME_INVALID)
     length = block[124:136]
     return block[:64].decode(), int.from_bytes(length[1:], "big") if length[0] & 0x80 else _octal(length)
 

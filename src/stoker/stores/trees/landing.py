@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from stoker.errors import Conflict, Corrupt, Missing, StoreFailed
+from stoker.model.cause import Cause
 from stoker.model.snapshot import Entry, EntryKind
 from stoker.stores.transfer.disk import disk_failed
 from stoker.stores.transfer.verified import Verified
@@ -40,7 +41,9 @@ class Landing:
         """Raises Conflict where the folder belongs to another run, or is not empty and has no owner."""
         self._entries = [entry for entry in checked(entries) if entry.path != MARKER]
         if not _claim(folder, owner):
-            raise Conflict(f"`{folder}` does not belong to {owner}", hint="choose another folder")
+            raise Conflict(
+                f"`{folder}` does not belong to {owner}", hint="choose another folder", cause=Cause.FOLDER_FOREIGN
+            )
         self._top = os.fspath(folder)
         self._parts = (f"{self._top}/{_PART}{os.urandom(6).hex()}-{number}" for number in itertools.count())
         self._folders = {"": True}  # checked ones, and whether they are real folders
@@ -54,7 +57,7 @@ class Landing:
         size_bytes = sum(entry.size_bytes for entries in lacking.values() for entry in entries)
         if size_bytes > shutil.disk_usage(self._top).free:
             told = f"not enough space for {size_bytes / 1e9:.1f} GB in `{self._top}`"
-            raise StoreFailed(told, hint="free some space, then try again")
+            raise StoreFailed(told, hint="free some space, then try again", cause=Cause.DISK_FULL)
         return list(lacking)
 
     def take(self, sha256: str, stream: BinaryIO) -> None:

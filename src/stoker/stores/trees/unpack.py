@@ -10,6 +10,7 @@ from pathlib import Path
 
 from stoker.errors import Conflict, Corrupt, Missing, SnapshotRefused
 from stoker.model import wire
+from stoker.model.cause import Cause
 from stoker.model.snapshot import Entry, EntryKind, Snapshot, checked_path
 from stoker.model.workspace import layout
 from stoker.stores import Store
@@ -34,7 +35,7 @@ def unpack(store: Store, snapshot: Snapshot, folder: Path, content_key: Callable
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(os.scandir(top)):
-            raise Conflict(f"`{folder}` is not empty", hint="unpack into a fresh folder")
+            raise Conflict(f"`{folder}` is not empty", hint="unpack into a fresh folder", cause=Cause.FOLDER_FOREIGN)
         for entry in entries:
             place = entry.path if entry.kind is EntryKind.FOLDER else entry.path.rpartition("/")[0]
             if place not in made:
@@ -144,6 +145,7 @@ def verified(data: bytes, id: str) -> Snapshot:
         raise Corrupt(
             f"the files of the snapshot {id[:12]} in the store are not the submitted ones",
             hint="the store was changed: submit the code again, and check who may write there",
+            cause=Cause.CODE_DIFFERS,
         )
     return snapshot
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stoker.agent.attempt.endings import Ending, by_itself, exit_code, spell
+from stoker.model.cause import Cause
 from stoker.model.run.report import Outcome, RankEnd
 
 
@@ -14,7 +15,7 @@ def ending(end: RankEnd, tail: bytes = b"", *, out_of_memory: bool = False, rank
 
 
 def test_an_exit_code_is_reported() -> None:
-    assert ending(RankEnd(0, 3)) == Ending(Outcome.FAILED, 3, "the script exited with code 3")
+    assert ending(RankEnd(0, 3)) == Ending(Outcome.FAILED, 3, "the script exited with code 3", cause=Cause.EXIT_CODE)
 
 
 def test_the_rank_is_reported_where_there_are_several() -> None:
@@ -30,14 +31,14 @@ def test_ranks_that_had_ended_before_are_named() -> None:
 
 def test_a_signal_is_reported_as_a_shell_would_show_it() -> None:
     found = ending(RankEnd(0, None, 15))
-    assert (found.exit_code, found.message) == (143, "the script was killed by signal 15 (SIGTERM)")
+    assert (found.exit_code, found.cause) == (143, Cause.SIGNAL) and "SIGTERM" in found.message
 
 
 def test_a_kill_for_lack_of_memory_is_reported() -> None:
     found = ending(RankEnd(0, None, 9), out_of_memory=True)
-    assert found.message == "the script was killed by signal 9 (SIGKILL); the kernel ran out of memory"
-    assert ending(RankEnd(0, 137), out_of_memory=True).message.endswith("; the kernel ran out of memory")
-    assert ending(RankEnd(0, None, 11), out_of_memory=True).message == "the script was killed by signal 11 (SIGSEGV)"
+    assert found.cause == Cause.OUT_OF_MEMORY
+    assert ending(RankEnd(0, 137), out_of_memory=True).cause == Cause.OUT_OF_MEMORY
+    assert ending(RankEnd(0, None, 11), out_of_memory=True).cause == Cause.SIGNAL
 
 
 @pytest.mark.parametrize("tail", [b"EOFError: EOF when reading a line\n", b"x\nbdb.BdbQuit\n", b"-> f()\n(Pdb) \n"])
@@ -66,11 +67,12 @@ def test_a_kill_for_lack_of_memory_comes_with_what_to_do() -> None:
     ],
 )
 def test_a_missing_command_is_named(said: bytes) -> None:
-    assert ending(RankEnd(0, 127), said).message == "command not found: `pythn`"
+    assert ending(RankEnd(0, 127), said).cause == Cause.COMMAND_MISSING
+    assert "`pythn`" in ending(RankEnd(0, 127), said).message
 
 
 def test_a_script_that_exits_with_127_itself_is_taken_at_its_word() -> None:
-    assert ending(RankEnd(0, 127), b"bye\n").message == "the script exited with code 127"
+    assert ending(RankEnd(0, 127), b"bye\n").cause == Cause.EXIT_CODE
 
 
 def test_exit_codes_are_those_of_a_shell() -> None:

@@ -17,6 +17,7 @@ from stoker.agent.attempt.prepare import Inputs
 from stoker.agent.notice.stopping import NeedsRestart, Stopped
 from stoker.agent.shipping import worker
 from stoker.errors import StoreUnavailable
+from stoker.model.cause import Cause
 from stoker.model.orders import DataOrder, Orders
 from stoker.model.run.report import Outcome, Phase
 from stoker.model.workspace import layout
@@ -87,7 +88,7 @@ def test_a_full_disk_breaks_unpacking_with_the_reason(
 
     monkeypatch.setattr(prepare, "unpack", no_room)
     report = World(tmp_path).carry_out()
-    assert (report.outcome, "the disk is full" in report.message) == (Outcome.BROKEN, True)
+    assert (report.outcome, report.cause) == (Outcome.BROKEN, Cause.DISK_FULL)
 
 
 def test_a_notice_while_code_is_unpacked_reaches_the_script(tmp_path: Path, slept: list[float]) -> None:
@@ -161,7 +162,7 @@ def test_an_order_to_stop_while_data_is_staged_is_heeded_behind_it(tmp_path: Pat
     [
         (StoreUnavailable("the store is away"), Outcome.CANCELLED, "its store cannot be used: the store is away"),
         (disk_failed("write", "x", OSError(errno.ENOSPC, "no space")), Outcome.BROKEN, "the disk is full"),
-        (AttemptBroken("`x` is damaged"), Outcome.BROKEN, "`x` is damaged"),
+        (AttemptBroken("`x` is damaged", cause=Cause.INSTALL_FAILED), Outcome.BROKEN, "`x` is damaged"),
         (OSError(errno.EIO, "the disk is broken"), Outcome.BROKEN, "the disk is broken"),
     ],
     ids=["store away", "disk full", "broken", "disk broken"],
@@ -279,7 +280,7 @@ def test_a_full_store_breaks_a_run_whose_stray_files_it_cannot_take(tmp_path: Pa
     world = World(tmp_path, play)
     started(world)
     ending = world.attempt.ship(world.orders, Ending(Outcome.SUCCEEDED, 0))
-    assert (ending.outcome, ending.hint) == (Outcome.BROKEN, "free some space")
+    assert (ending.outcome, ending.cause) == (Outcome.BROKEN, "store-failed")
 
 
 def test_nothing_is_looked_for_that_a_script_left_before_it_was_started(tmp_path: Path, slept: list[float]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from attemptworld import PlayedRanks, World
 
+from stoker.model.cause import Cause
 from stoker.model.run.report import Outcome, Phase
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_on")
@@ -43,7 +44,7 @@ def test_an_order_to_stop_while_the_script_runs_ends_it_and_ships_what_it_printe
 
     world = World(tmp_path, play)
     report = world.carry_out()
-    assert (report.outcome, report.message) == (Outcome.CANCELLED, "somebody cancelled it")
+    assert (report.outcome, report.cause) == (Outcome.CANCELLED, Cause.CANCELLED)
     assert world.log() == "working\n"
 
 
@@ -114,7 +115,7 @@ def test_a_later_attempt_that_has_taken_over_ends_this_one(tmp_path: Path) -> No
 
     world = World(tmp_path, play)
     report = world.carry_out()
-    assert (report.outcome, "a later attempt" in report.message) == (Outcome.CANCELLED, True)
+    assert (report.outcome, report.cause) == (Outcome.CANCELLED, Cause.FENCED)
 
 
 def test_the_time_limit_counts_what_earlier_machines_have_worked(tmp_path: Path) -> None:
@@ -155,7 +156,8 @@ def test_a_bug_of_the_agent_breaks_the_attempt_and_is_reported(tmp_path: Path) -
         raise ValueError("a bug")
 
     report = World(tmp_path, play).carry_out()
-    assert (report.outcome, report.message) == (Outcome.BROKEN, "the agent failed: ValueError: a bug")
+    assert (report.outcome, report.cause) == (Outcome.BROKEN, Cause.AGENT_FAILED)
+    assert "ValueError: a bug" in report.message
 
 
 def test_outputs_are_files_of_the_store_when_the_report_says_so(tmp_path: Path) -> None:

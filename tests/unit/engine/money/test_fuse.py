@@ -13,6 +13,7 @@ from stoker.engine.money import fuse, meter
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import Scene, decide
 from stoker.errors import BudgetTooSmall, Conflict
+from stoker.model.cause import Cause
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.orders import Notice, Wish
 from stoker.model.run.report import Outcome, Phase, Report
@@ -120,7 +121,7 @@ def test_a_node_that_stopped_by_its_fuse_leaves_a_paused_run(story: Story) -> No
         AttemptState.ENDED,
         Outcome.BUDGET_REACHED,
     )
-    assert (run.reason, run.hint) == ("its budget of $1.00 is spent", "stoker budget ants-1 2")
+    assert (run.cause, run.hint) == (Cause.BUDGET_SPENT, "stoker budget ants-1 2")
     assert story.events[-1] == "paused"
     assert not run.state.ended
 
@@ -211,6 +212,7 @@ def test_a_budget_below_the_cheapest_start_pauses_at_placing_with_the_minimum(ma
     story = Story(make_run(job={"on": "cloud"}, budget=Decimal("0.40")), now)
     story.round()
     assert story.run.state is RunState.PAUSED
+    assert story.run.cause == Cause.UNAFFORDABLE
     assert story.run.reason == "its budget of $0.40 leaves $0.40, but the cheapest start costs $0.45"
     assert story.run.hint == "stoker budget ants-1 0.80"
     assert not story.run.attempts
@@ -235,7 +237,7 @@ def test_after_an_eviction_with_too_little_left_the_run_is_paused(story: Story) 
     story.up(70)
     story.round(node=NodeSight("000000000001-1", NodeState.GONE, still=True), report=story.report())
     assert story.run.state is RunState.PAUSED
-    assert story.run.reason == "its budget of $1.00 leaves $0.29, but the cheapest start costs $0.45"
+    assert story.run.cause == Cause.UNAFFORDABLE and "$0.29" in story.run.reason
 
 
 LEASED = replace(OFFER, idle_s=40)
@@ -348,7 +350,7 @@ def test_a_paused_run_that_is_cancelled_ends(make_run: Make, now: datetime) -> N
     story = Story(make_run(job={"on": "cloud"}, budget=Decimal("0.40")), now)
     story.round()
     cancelled = decide([replace(story.run, wish=Wish.CANCEL)], {story.run.id: Sighting()}, Scene({"cloud": None}, now))
-    assert (cancelled[0].run.state, cancelled[0].run.reason) == (RunState.CANCELLED, "cancelled while it was paused")
+    assert (cancelled[0].run.state, cancelled[0].run.cause) == (RunState.CANCELLED, Cause.CANCELLED)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from stoker.engine.offers import gathering
 from stoker.engine.offers.market import needs
 from stoker.engine.queue.placement import place
 from stoker.engine.rounds import Scene, decide
+from stoker.model.cause import Cause
 from stoker.model.job.job import Spot
 from stoker.model.node import Features, NodeSight, NodeState, Offer
 from stoker.model.orders import Notice, Wish
@@ -114,7 +115,7 @@ def test_a_node_that_was_never_there_does_not_hold_up_a_gang_of_which_another_ca
     after = advance(broken.run, together(gone(first), refused, Sighting()), later)
     attempt = after.run.attempts[-1]
     assert (attempt.state, attempt.trouble) == (AttemptState.LOST, "no-capacity")
-    assert attempt.peers[1].message == "it was not started, since the attempt had ended"
+    assert attempt.peers[1].cause == Cause.NOT_STARTED
 
 
 def test_one_lost_node_breaks_the_gang_and_the_others_are_reported(run: Run, now: datetime) -> None:

@@ -15,6 +15,7 @@ from stoker.engine.money.fuse import set_budget
 from stoker.engine.nodes.nodes import RESTORED_GRACE_S, restored
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import Scene, decide
+from stoker.model.cause import Cause
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.orders import Notice, Wish
 from stoker.model.run.report import Outcome, Phase, Report
@@ -53,7 +54,7 @@ def test_what_waited_for_a_node_ends_and_says_how_to_continue(make_run: Make, no
     before = (attempt(now, AttemptState.EVICTED),) * attempts
     run = restored(make_run(state=RunState.QUEUED, attempts=before), now)
     assert (run.state, run.exit_code, run.ended_at, run.attempts) == (RunState.FAILED, 125, now, before)
-    assert "interrupted: it was restored from its record" in run.reason
+    assert run.cause == Cause.RESTORED
     assert run.hint == "continue with `stoker rerun ants-1`"
     cancelled = make_run(state=RunState.QUEUED, wish=Wish.CANCEL)
     assert next_of(restored(cancelled, now), Sighting(), now).run.state is RunState.CANCELLED

@@ -15,6 +15,7 @@ from stoker.engine.nodes.nodes import MUTE_S, RESTART_S, claimed, release_leftov
 from stoker.engine.offers.market import Market, needs
 from stoker.engine.patience import MOST_LOST, MOST_USED_UP
 from stoker.engine.rounds import Scene, decide
+from stoker.model.cause import Cause
 from stoker.model.job.job import Job, Spot
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.orders import Notice, Wish
@@ -114,7 +115,7 @@ def test_allocations_that_end_at_their_time_limit_without_progress_end_the_run(r
         now += timedelta(minutes=10)
         run = after(run, taken(run.attempts[-1].key), now, short)
         assert (run.state is RunState.FAILED) == (count == MOST_USED_UP)
-    assert run.reason == "3 allocations in a row reached their time limit without a new checkpoint"
+    assert run.cause == Cause.NO_PROGRESS
     assert "longer `time`" in run.hint
 
 
@@ -209,7 +210,7 @@ def test_a_node_in_its_providers_own_queue_waits_for_however_long_that_takes(run
         decision = advance(run, queued, now + timedelta(days=days))
         run = decision.run
         assert not run.attempts[-1].state.over
-        assert run.reason == "waits in the queue of cloud: Priority (Slurm job 17)"
+        assert run.cause == Cause.PROVIDER_QUEUE and "Priority (Slurm job 17)" in run.reason
         assert [event.kind for event in decision.events] == (["waits"] if days == 1 else [])
     up, began = Sighting(node=NodeSight("r-1", NodeState.UP)), now + timedelta(days=3)
     assert not advance(run, up, began + timedelta(seconds=MUTE_S - 1)).run.attempts[-1].state.over

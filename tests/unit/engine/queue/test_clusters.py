@@ -20,6 +20,7 @@ from stoker.engine.queue import clusters
 from stoker.engine.queue.clusters import ClusterFacts
 from stoker.engine.queue.placement import placed
 from stoker.engine.rounds import Scene, decide
+from stoker.model.cause import Cause
 from stoker.model.node import Cluster, NodeSight, NodeState, Offer
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import AttemptState, Run, RunState
@@ -111,21 +112,21 @@ def test_a_run_that_became_wider_than_its_cluster_holds_back_nobody(make_run: Ma
 
 
 def test_a_waiting_run_says_what_it_waits_for(make_run: Make, now: datetime) -> None:
-    def why(run: Run, *others: Run, pools: ClusterFacts | None = None, ahead: int = 0) -> tuple[str, str]:
+    def why(run: Run, *others: Run, pools: ClusterFacts | None = None, ahead: int = 0) -> clusters.Blockage:
         pools = pools or facts()
         return clusters.why_waiting(run, ahead, clusters.free([run, *others], pools).get("dev", 0), pools)
 
     run, wide = submitted(make_run, 9), submitted(make_run, 8, nodes=2)
     busy = started(submitted(make_run, 1), now)
-    assert why(run) == ("", "")
-    assert why(run, pools=facts(replace(DEV, paused=True))) == (
-        "cluster `dev` is paused",
-        "stoker cluster resume dev",
-    )
-    assert why(wide, busy)[0] == "waits for 1 of 2 nodes: 1 of 2 nodes of cluster `dev` are busy, 0 ahead"
-    assert why(submitted(make_run, 7, nodes=4))[0] == "needs 4 nodes, cluster `dev` has at most 2"
-    assert why(run, busy, wide, ahead=1) == ("1 ahead in cluster `dev`", "")
-    assert why(run, pools=facts(None)) == ("cluster `dev` does not exist", f"stoker cancel {run.name}")
+    assert why(run) == ("", "", "")
+    paused = why(run, pools=facts(replace(DEV, paused=True)))
+    assert (paused.cause, paused.hint) == (Cause.CLUSTER_PAUSED, "stoker cluster resume dev")
+    assert why(wide, busy).cause == Cause.NO_ROOM
+    assert why(wide, busy).why == "waits for 1 of 2 nodes: 1 of 2 nodes of cluster `dev` are busy, 0 ahead"
+    assert why(submitted(make_run, 7, nodes=4)).cause == Cause.CLUSTER_TOO_SMALL
+    assert why(run, busy, wide, ahead=1).cause == Cause.NO_ROOM
+    gone = why(run, pools=facts(None))
+    assert (gone.cause, gone.hint) == (Cause.NO_SUCH_CLUSTER, f"stoker cancel {run.name}")
 
 
 def test_the_node_of_a_run_that_ended_waits_and_its_cluster_pays(make_run: Make, now: datetime) -> None:
@@ -183,7 +184,7 @@ def test_an_idle_node_makes_room_for_a_gang_before_the_gang_gets_new_ones(make_r
     apart = replace(OFFER, network="here")
     first, gang = idle(make_run, now, offer=apart), submitted(make_run, 2, nodes=2)
     after = decided([first, gang], {}, now, facts(), apart)
-    assert after[gang.id].run.state is RunState.QUEUED and "to make room" in after[gang.id].run.reason
+    assert (after[gang.id].run.state, after[gang.id].run.cause) == (RunState.QUEUED, Cause.CLUSTER_FULL)
     going = after[first.id].run
     assert going.idle[0].released == "its cluster needs the room" and going.idling
     assert gang.id not in decided([going, gang], {}, now, facts(), apart), "it is still there: nothing is decided"

@@ -14,6 +14,7 @@ from stoker.engine.queue.clusters import PAUSE_S
 from stoker.engine.queue.order import NOTHING_KNOWN, STARVED_S, QueueFacts
 from stoker.engine.queue.placement import ahead, place, placed, starting, turns
 from stoker.engine.rounds import Scene, decide
+from stoker.model.cause import Cause
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run.report import Phase, Report
 from stoker.model.run.run import AttemptState, Run, RunState
@@ -69,7 +70,7 @@ def test_a_paused_run_waits_again_and_says_for_whom(make_run: Make, now: datetim
     assert notice and notice.seconds == PAUSE_S
     after = evicted(told, now).run
     assert (after.state, after.attempts[-1].state) == (RunState.QUEUED, AttemptState.MOVED)
-    assert after.reason == "paused to make room for ants-3, which has a higher priority"
+    assert after.cause == Cause.YIELDED and "ants-3" in after.reason
     assert not may_resume(after, node), "its machine is for the other one"
     assert names(place([after, runs[1]], HERE, now)) == ["ants-3"]
 

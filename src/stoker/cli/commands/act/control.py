@@ -12,6 +12,7 @@ from stoker.client.api.client import Client
 from stoker.client.api.handle import RunHandle
 from stoker.client.report.spelling import usd
 from stoker.errors import BadInput, Conflict
+from stoker.model.cause import Cause
 from stoker.model.job.fields import Problems
 from stoker.model.job.values import Duration
 from stoker.model.run.run import RunState
@@ -40,7 +41,9 @@ def cancel(names: tuple[str, ...], yes: bool, as_json: bool) -> int:
     ended = [run for run in runs if run.state.ended]
     if ended:
         raise Conflict(
-            f"cannot cancel `{ended[0].name}`: it {ENDED[ended[0].state]}", hint=f"stoker show {ended[0].name}"
+            f"cannot cancel `{ended[0].name}`: it {ENDED[ended[0].state]}",
+            hint=f"stoker show {ended[0].name}",
+            cause=Cause.RUN_ENDED,
         )
     question = f"cancel {', '.join(run.name for run in runs)}?"
     if not yes and not as_json and terminal.interactive() and not terminal.ask(question):

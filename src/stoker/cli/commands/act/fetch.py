@@ -14,6 +14,7 @@ from stoker.cli.view.words import watched
 from stoker.client.api.client import Client
 from stoker.client.api.reading import WantedResults, What
 from stoker.errors import BadInput, NotFound
+from stoker.model.cause import Cause
 from stoker.model.run.run import Run, RunState
 
 
@@ -42,7 +43,11 @@ def command(name: str, into: Path | None, checkpoints: bool, stray: bool, only: 
     verified. Without RUN: the newest.
     """
     if checkpoints and stray:
-        raise BadInput("`--checkpoints` and `--stray` cannot be combined", hint="fetch one after the other")
+        raise BadInput(
+            "`--checkpoints` and `--stray` cannot be combined",
+            hint="fetch one after the other",
+            cause=Cause.OPTIONS_CONFLICT,
+        )
     what = What.CHECKPOINT if checkpoints else What.STRAY if stray else What.BROUGHT
     run = Client.connect().run(name)
     with watched(as_json=as_json) as progress:
@@ -60,9 +65,12 @@ def _nothing(run: Run, what: What, only: str) -> NotFound:
     which = {What.CHECKPOINT: "checkpoint", What.STRAY: "stray files", What.BROUGHT: "outputs"}[what]
     if only:
         return NotFound(
-            f"the {which} of {run.name} contain no file `{only}`", hint=f"download all: stoker fetch {run.name}"
+            f"the {which} of {run.name} contain no file `{only}`",
+            hint=f"download all: stoker fetch {run.name}",
+            cause=Cause.FILE_MISSING,
         )
-    return NotFound(f"{run.name} has no {which}: {_why(run, what)}", hint=f"stoker show {run.name}")
+    cause = Cause.NO_CHECKPOINT if what is What.CHECKPOINT else Cause.NO_FILES
+    return NotFound(f"{run.name} has no {which}: {_why(run, what)}", hint=f"stoker show {run.name}", cause=cause)
 
 
 def _why(run: Run, what: What) -> str:

@@ -16,6 +16,7 @@ from stoker.client.api.handle import RunHandle
 from stoker.client.api.resources import UnusedPackages, prune_rule, set_prune_rule
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, Conflict
+from stoker.model.cause import Cause
 from stoker.model.job.fields import Problems
 from stoker.model.job.values import Duration
 from stoker.model.run.run import PruneRule, Spared
@@ -100,7 +101,9 @@ def _tell_unused(packages: UnusedPackages) -> None:
 
 def _without_age(client: Client, wanted: bool, daily: bool | None, as_json: bool) -> int:
     if daily or wanted:
-        raise BadInput("`stoker prune` requires --older-than", hint="stoker prune --older-than 30d")
+        raise BadInput(
+            "`stoker prune` requires --older-than", hint="stoker prune --older-than 30d", cause=Cause.OPTIONS_CONFLICT
+        )
     if daily is False:
         set_prune_rule(client.connection, None)
     rule = prune_rule(client.connection)
@@ -178,8 +181,18 @@ def tell_pending(pending: Mapping[str, str]) -> None:
 def _check(name: str, run: RunHandle) -> None:
     """Raises what prevents the deletion, before asking; the server checks the rest."""
     if name not in (run.name, NEWEST):
-        raise BadInput(f"`{name}` is an experiment, not a run", hint=f"name its runs: `stoker rm {run.name}`")
+        raise BadInput(
+            f"`{name}` is an experiment, not a run",
+            hint=f"name its runs: `stoker rm {run.name}`",
+            cause=Cause.EXPERIMENT_NAMED,
+        )
     if not run.state.ended:
-        raise Conflict(f"`{run.name}` is {run.state}", hint=f"cancel it first: `stoker cancel {run.name}`")
+        raise Conflict(
+            f"`{run.name}` is {run.state}", hint=f"cancel it first: `stoker cancel {run.name}`", cause=Cause.RUN_ACTIVE
+        )
     if run.facts.kept_until:
-        raise Conflict(f"the node of `{run.name}` is kept", hint=f"release it first: `stoker release {run.name}`")
+        raise Conflict(
+            f"the node of `{run.name}` is kept",
+            hint=f"release it first: `stoker release {run.name}`",
+            cause=Cause.NODE_KEPT,
+        )

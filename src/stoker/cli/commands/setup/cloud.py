@@ -17,6 +17,7 @@ from stoker.cli.view.words import Column, TableCell, table
 from stoker.client.local import rehearsal
 from stoker.client.settings import from_environment
 from stoker.errors import Conflict
+from stoker.model.cause import Cause
 from stoker.model.node import Need
 from stoker.model.workspace.groundwork import GivenOptions, Groundwork, GroundworkPiece, Option, PieceState
 from stoker.model.workspace.handover import Handover
@@ -287,6 +288,7 @@ def _refuse(pieces: Sequence[GroundworkPiece], workspace: str) -> None:
         raise Conflict(
             f"runs are active in {workspace}: {_names(live)}",
             hint="wait for them, run `stoker cleanup`, or add --force to end them",
+            cause=Cause.RUN_ACTIVE,
         )
     foreign = [one for one in pieces if one.state is PieceState.FOREIGN]
     if foreign:

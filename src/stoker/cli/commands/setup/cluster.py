@@ -15,6 +15,7 @@ from stoker.cli.view.words import Column, TableCell, table
 from stoker.client.api.client import Client
 from stoker.client.report.spelling import duration, usd
 from stoker.errors import BadInput
+from stoker.model.cause import Cause
 from stoker.model.job.fields import Problems
 from stoker.model.job.values import Duration
 from stoker.model.node import Cluster, ClusterState
@@ -41,7 +42,7 @@ def command() -> None:
 def _setting(line: str) -> tuple[str, str]:
     name, found, value = line.partition("=")
     if not found or not name:
-        raise BadInput(f"invalid setting `{line}`", hint="write NAME=VALUE")
+        raise BadInput(f"invalid setting `{line}`", hint="write NAME=VALUE", cause=Cause.VALUE_INVALID)
     return name, value
 
 
@@ -49,7 +50,7 @@ def _seconds(text: str) -> timedelta:
     try:
         return timedelta(seconds=0.0 if text in ("0", "0s") else Duration().read(text, "--idle"))
     except Problems:
-        raise BadInput(f"invalid time `{text}`", hint=f"use {Duration.expected}") from None
+        raise BadInput(f"invalid time `{text}`", hint=f"use {Duration.expected}", cause=Cause.VALUE_INVALID) from None
 
 
 @command.command(
@@ -155,7 +156,7 @@ def resize(name: str, max_nodes: int | None, min_nodes: int | None, idle: str | 
     Runs keep their nodes; idle nodes beyond the new size are released.
     """
     if max_nodes is None and min_nodes is None and idle is None:
-        raise BadInput("nothing to change", hint=f"stoker cluster resize {name} --max 8")
+        raise BadInput("nothing to change", hint=f"stoker cluster resize {name} --max 8", cause=Cause.NOTHING_TO_CHANGE)
     waits = _seconds(idle) if idle is not None else None
     state = Client.connect().clusters.resize(name, max_nodes=max_nodes, min_nodes=min_nodes, idle=waits)
     one = state.cluster

@@ -20,6 +20,7 @@ from stoker.client.local import footprint, launch, twin
 from stoker.client.local.footprint import FootprintPart
 from stoker.client.settings import ClientSettings, from_environment
 from stoker.errors import BadInput, Conflict, ServerUnavailable
+from stoker.model.cause import Cause
 from stoker.model.job.job import schema
 from stoker.model.node import ListedNode, NodeListing
 from stoker.model.workspace.store import FOLDER, is_twin
@@ -60,7 +61,9 @@ def start(port: int | None, as_json: bool) -> None:
     facts = launch.status(settings)
     if facts and port is not None and not facts["http"].endswith(f":{port}" if port else facts["http"] or "none"):
         found = f"on {facts['http']}" if facts["http"] else "on no port"
-        raise Conflict(f"the server is already running and listens {found}", hint="stoker server stop")
+        raise Conflict(
+            f"the server is already running and listens {found}", hint="stoker server stop", cause=Cause.ALREADY_RUNNING
+        )
     _tell_server(facts, as_json)
 
 
@@ -177,7 +180,9 @@ def uninstall(yes: bool, force: bool, as_json: bool) -> int:
     settings = from_environment()
     if not settings.local:
         raise BadInput(
-            "STOKER_SERVER names a remote server", hint="unset STOKER_SERVER to uninstall from this computer"
+            "STOKER_SERVER names a remote server",
+            hint="unset STOKER_SERVER to uninstall from this computer",
+            cause=Cause.ELSEWHERE,
         )
     if not footprint.is_home(settings) or not footprint.parts(settings):
         return _nothing(settings, as_json)
@@ -219,13 +224,13 @@ def _checked(settings: ClientSettings, *, force: bool) -> list[str]:
         what = f"`{one.name}` is {one.state}" + (
             f", and {len(active) - 1} more runs are active" if len(active) > 1 else ""
         )
-        raise Conflict(what, hint=f"cancel it first: `stoker cancel {one.name}`")
+        raise Conflict(what, hint=f"cancel it first: `stoker cancel {one.name}`", cause=Cause.RUN_ACTIVE)
     look = _look(Nodes(client.connection))
     if machines := _ours(look):
         first = machines[0]
         count = f"{words.count(len(machines), 'machine')} of Stoker still {'exists' if len(machines) == 1 else 'exist'}"
         release = f"stoker release {first.run_name}" if first.kept_until else "stoker cleanup"
-        raise Conflict(f"{count} on {first.provider}", hint=f"remove it first: `{release}`")
+        raise Conflict(f"{count} on {first.provider}", hint=f"remove it first: `{release}`", cause=Cause.MACHINES_LEFT)
     unseen = [one for one in look.unseen if not is_twin(one.provider)]
     if unseen and not force:
         reason = f"cannot check {unseen[0].provider} for leftover machines: {unseen[0].reason}"

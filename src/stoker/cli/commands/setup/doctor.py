@@ -24,6 +24,7 @@ from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.client.local import launch
 from stoker.client.settings import ClientSettings, from_environment
 from stoker.errors import BadInput, HomeUnusable, StokerError
+from stoker.model.cause import Cause
 from stoker.model.run.run import Event
 from stoker.model.workspace.store import CheckResult, Finding, failed
 
@@ -213,7 +214,9 @@ def command(cloud: str | None, spend: str | None, report: Path | None, record: P
     signatures are removed, and ids replaced. Attach it to a bug report: it can be replayed as a test.
     """
     if not cloud and (spend or report or record):
-        raise BadInput("--spend, --report and --record require --cloud", hint="--cloud azure")
+        raise BadInput(
+            "--spend, --report and --record require --cloud", hint="--cloud azure", cause=Cause.OPTIONS_CONFLICT
+        )
     settings, amount = from_environment(), _amount(spend)
     findings: list[Finding] = []
     events: list[Event] = []
@@ -237,9 +240,13 @@ def _amount(spend: str | None) -> Decimal | None:
     try:
         amount = Decimal(spend.strip().removeprefix("$"))
     except InvalidOperation:
-        raise BadInput(f"--spend is `{spend}`, expected a number of dollars", hint="--spend 0.05") from None
+        raise BadInput(
+            f"--spend is `{spend}`, expected a number of dollars", hint="--spend 0.05", cause=Cause.VALUE_INVALID
+        ) from None
     if not amount.is_finite() or amount <= 0:
-        raise BadInput(f"--spend is {spend}, expected more than 0 dollars", hint="--spend 0.05")
+        raise BadInput(
+            f"--spend is {spend}, expected more than 0 dollars", hint="--spend 0.05", cause=Cause.VALUE_INVALID
+        )
     return amount
 
 
@@ -281,7 +288,11 @@ def _write(file: Path, cloud: str, findings: list[Finding], events: list[Event],
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"{file} is not writable: {error.strerror}", hint="choose another file with --report") from error
+        raise BadInput(
+            f"{file} is not writable: {error.strerror}",
+            hint="choose another file with --report",
+            cause=Cause.FILE_UNWRITABLE,
+        ) from error
     say(f"wrote the report to {file}, without secrets")
 
 

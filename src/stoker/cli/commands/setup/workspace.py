@@ -12,6 +12,7 @@ from stoker.cli.view.words import Column, TableCell, pairs, table
 from stoker.client.local.workspace import Joined, TrustedPlace, Workspaces
 from stoker.client.settings import from_environment
 from stoker.errors import NotFound
+from stoker.model.cause import Cause
 from stoker.model.workspace.handover import Handover
 
 _COLUMNS = (Column("WORKSPACE", least=12), Column("IN USE"), Column("ON"), Column("STORE", least=20))
@@ -105,7 +106,7 @@ def show_one(name: str, as_json: bool) -> None:
     workspaces = Workspaces(from_environment())
     wanted = name or workspaces.in_use
     if not wanted:
-        raise NotFound("no workspace is in use", hint="stoker workspace use FILE")
+        raise NotFound("no workspace is in use", hint="stoker workspace use FILE", cause=Cause.NO_WORKSPACE)
     found = workspaces.read(wanted)
     if as_json:
         show_json({"workspace": found, "in_use": found.name == workspaces.in_use})

@@ -19,6 +19,7 @@ from stoker.client.api.client import Client
 from stoker.client.api.handle import RunHandle
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, Conflict, StokerError
+from stoker.model.cause import Cause
 from stoker.model.orders import Terminal
 from stoker.model.run.run import Run, RunState
 from stoker.model.workspace.store import is_twin
@@ -114,13 +115,21 @@ def own_terminal(*, detach: bool, as_json: bool, twin: bool) -> Terminal:
     """The terminal's size. Raises BadInput if there is no terminal for the script."""
     if detach or as_json or twin:
         other = "--detach" if detach else "--json" if as_json else "--twin"
-        raise BadInput(f"--interactive and {other} cannot be combined", hint="use one of them")
+        raise BadInput(
+            f"--interactive and {other} cannot be combined", hint="use one of them", cause=Cause.OPTIONS_CONFLICT
+        )
     if not (terminal.interactive() and terminal.is_terminal(sys.stdout)):
         hint = "give the script its input in the command: `--set 'run=python train.py < answers.txt'`"
-        raise BadInput("--interactive requires a terminal, but stdin, stdout or stderr is not one", hint=hint)
+        raise BadInput(
+            "--interactive requires a terminal, but stdin, stdout or stderr is not one",
+            hint=hint,
+            cause=Cause.NO_TERMINAL,
+        )
     settings = from_environment()
     if not settings.local:
-        raise BadInput("--interactive requires this computer's own server", hint="unset STOKER_SERVER")
+        raise BadInput(
+            "--interactive requires this computer's own server", hint="unset STOKER_SERVER", cause=Cause.ELSEWHERE
+        )
     size = os.get_terminal_size(sys.stdout.fileno())  # of the window, whatever COLUMNS says
     return Terminal(settings.variable("TERM") or "dumb", size.lines, size.columns)
 

@@ -16,6 +16,7 @@ from stoker.client.source import screening
 from stoker.client.source.tree import scan
 from stoker.client.submit import jobfile
 from stoker.errors import BadInput, Conflict, SnapshotRefused
+from stoker.model.cause import Cause
 from stoker.model.job.job import Job
 
 _FILE = "stoker.yaml"
@@ -47,9 +48,11 @@ def command(script: Path | None, force: bool, as_json: bool) -> None:
             file.write(text)
     except FileExistsError:
         hint = "show it with `stoker plan`, or replace it with `stoker init --force`"
-        raise Conflict(f"`{_FILE}` exists already", hint=hint) from None
+        raise Conflict(f"`{_FILE}` exists already", hint=hint, cause=Cause.FILE_EXISTS) from None
     except OSError as error:
-        raise BadInput(f"`{_FILE}` cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise BadInput(
+            f"`{_FILE}` cannot be written: {(error.strerror or str(error)).lower()}", cause=Cause.FILE_UNWRITABLE
+        ) from None
     job, told = _completed(path, text)
     if as_json:
         show_json(

@@ -15,6 +15,7 @@ from stoker.client.submit import jobfile
 from stoker.client.submit.jobfile import JobFile
 from stoker.client.submit.surroundings import hint, secret_kind
 from stoker.errors import BadInput, JobInvalid
+from stoker.model.cause import Cause
 from stoker.model.job.commandline import NOTEBOOK, ShellCommand, commands
 from stoker.model.job.fields import encodable
 
@@ -46,7 +47,9 @@ def _for_script(script: Path, sets: Sequence[str]) -> JobFile:
     if not any(_starts(command, inside) for command in commands(source.job.run)):
         line = f"{'' if inside.suffix == NOTEBOOK else 'python '}{shlex.quote(str(inside))}"
         hint = f"`stoker run --set {shlex.quote(f'run={line}')}` runs it with the other settings of stoker.yaml"
-        raise BadInput(f"the stoker.yaml here runs `{source.job.run}`, not {inside}", hint=hint)
+        raise BadInput(
+            f"the stoker.yaml here runs `{source.job.run}`, not {inside}", hint=hint, cause=Cause.OTHER_SCRIPT
+        )
     return source
 
 
@@ -68,14 +71,20 @@ def _variables(env: Sequence[str], secrets: Sequence[str]) -> dict[str, str]:
             raise BadInput(f"--env {one}: expected NAME or NAME=VALUE", hint="for example `--env OMP_NUM_THREADS=1`")
         value = text if equals else from_environment().variable(name)
         if value is None:
-            raise BadInput(f"--env {name}: not set in your shell", hint=f"use `--env {name}=VALUE`, or export it")
+            raise BadInput(
+                f"--env {name}: not set in your shell",
+                hint=f"use `--env {name}=VALUE`, or export it",
+                cause=Cause.VARIABLE_MISSING,
+            )
         if "\0" in value or not encodable(value):
             raise BadInput(f"--env {name}: its value is not valid UTF-8")
         if name in secrets:
             raise BadInput(f"--env {name}: the job lists it in `secrets`", hint=f"export {name}=…")
         if kind := secret_kind(name, value):
             raise BadInput(
-                f"--env {name} is a secret ({kind}), and variables of a job are stored with its runs", hint=hint(name)
+                f"--env {name} is a secret ({kind}), and variables of a job are stored with its runs",
+                hint=hint(name),
+                cause=Cause.SECRET_FOUND,
             )
         given[name] = value
     return given

@@ -22,6 +22,7 @@ from stoker.client.settings import from_environment
 from stoker.client.submit import jobfile
 from stoker.client.submit.sending import job_again
 from stoker.errors import BadInput, Conflict
+from stoker.model.cause import Cause
 from stoker.model.job.job import Job
 from stoker.model.orders import Terminal
 from stoker.model.run.run import Run, RunState
@@ -114,7 +115,11 @@ def _agree(
     takes = words.duration(sum(one.expected_s for one in new))
     question = f"upload {words.size_text(size_bytes)} of data to the store, about {takes} at 10 MB/s?"
     if new and not confirmed(question, yes=yes, as_json=as_json):
-        raise BadInput("not submitted: the machines cannot read this data on your computer", hint="stoker plan")
+        raise BadInput(
+            "not submitted: the machines cannot read this data on your computer",
+            hint="stoker plan",
+            cause=Cause.DATA_UNREACHABLE,
+        )
     return shown.enter_context(watched(as_json=as_json))
 
 
@@ -221,6 +226,7 @@ def _check_paused(name: str, changes: list[str], called: str) -> None:
         raise Conflict(
             f"`{name}` is paused because its budget is spent: {what}",
             hint=f"raise its budget: `stoker resume {name} --set budget=USD`; to change the rest, cancel it first",
+            cause=Cause.RUN_PAUSED,
         )
 
 

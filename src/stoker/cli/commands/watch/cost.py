@@ -16,6 +16,7 @@ from stoker.cli.view.words import Column, TableCell, table
 from stoker.client.api.client import Client
 from stoker.client.report.spelling import grain, usd
 from stoker.errors import BadInput
+from stoker.model.cause import Cause
 from stoker.model.run.money import By, CostRow, Costs
 from stoker.model.run.receipt import Receipt, rounded
 
@@ -126,5 +127,9 @@ def _write(file: Path, receipt: Receipt, now: datetime) -> None:
     try:
         file.write_text(page(receipt, lambda at: words.clock(at, now), now), encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"{file} is not writable: {error.strerror}", hint="choose another file with --html") from error
+        raise BadInput(
+            f"{file} is not writable: {error.strerror}",
+            hint="choose another file with --html",
+            cause=Cause.FILE_UNWRITABLE,
+        ) from error
     say(f"wrote the receipt of {receipt.run} to {file}")

@@ -19,6 +19,7 @@ from stoker.client.api.client import Client
 from stoker.client.api.handle import Log, RunHandle
 from stoker.client.api.reading import OUTAGES, patiently
 from stoker.errors import BadInput, NotFound, StokerError
+from stoker.model.cause import Cause
 
 _ALL = "all"
 _TAIL_STEP_BYTES = 64 << 10
@@ -68,7 +69,9 @@ def command(
     ranks = _ranks(run, rank, logs)
     if raw and (len(ranks) > 1 or (not ranks and run.facts.job.processes != 1)):
         raise BadInput(
-            "--raw supports one rank, but the run has several", hint=f"stoker logs {run.name} --raw --rank 0"
+            "--raw supports one rank, but the run has several",
+            hint=f"stoker logs {run.name} --raw --rank 0",
+            cause=Cause.ONE_RANK_ONLY,
         )
     tailed = [log for log in logs if tail is not None and log.attempt == first and log.rank in ranks]
     offsets = {log.rank: patiently(partial(tail_offset, run, log, tail or 0), waits) for log in tailed}
@@ -99,7 +102,9 @@ def _check(run: RunHandle, wanted: int | None, there: int) -> None:
     if wanted and wanted > there:
         known = words.count(there, "attempt")
         raise NotFound(
-            f"`{run.name}` has no attempt {wanted}: so far there are {known}", hint=f"stoker show {run.name}"
+            f"`{run.name}` has no attempt {wanted}: so far there are {known}",
+            hint=f"stoker show {run.name}",
+            cause=Cause.NO_SUCH_ATTEMPT,
         )
 
 
@@ -109,9 +114,11 @@ def _ranks(run: RunHandle, wanted: str, logs: Sequence[Log]) -> tuple[int, ...]:
     if wanted == _ALL:
         return tuple(known)
     if not wanted.isdecimal():
-        raise BadInput(f"--rank: found `{wanted}`, expected a number or `{_ALL}`")
+        raise BadInput(f"--rank: found `{wanted}`, expected a number or `{_ALL}`", cause=Cause.VALUE_INVALID)
     if known and int(wanted) not in known:
-        raise NotFound(f"`{run.name}` has no rank {wanted}: its ranks are {known[0]} to {known[-1]}")
+        raise NotFound(
+            f"`{run.name}` has no rank {wanted}: its ranks are {known[0]} to {known[-1]}", cause=Cause.NO_SUCH_RANK
+        )
     return (int(wanted),)
 
 

@@ -22,6 +22,7 @@ from stoker.client.api.client import Client
 from stoker.client.api.handle import RunHandle
 from stoker.client.api.reading import Metrics
 from stoker.errors import BadInput, Malformed, NotFound, StoreDenied, StoreUnavailable
+from stoker.model.cause import Cause
 from stoker.model.job.fields import nearest
 from stoker.model.job.sections import MetricPattern, compiled
 from stoker.model.run.report import MetricSummary, summed
@@ -111,7 +112,9 @@ def charts(metrics: Metrics, name: str, width: int) -> list[str]:
         near = nearest(name, metrics.names)
         known = ", ".join(metrics.names) or "it has reported none"
         raise NotFound(
-            f"the run has no metric `{name}`", hint=f"did you mean `{near}`?" if near else f"known metrics: {known}"
+            f"the run has no metric `{name}`",
+            hint=f"did you mean `{near}`?" if near else f"known metrics: {known}",
+            cause=Cause.NO_SUCH_METRIC,
         )
     names = [name] if name else metrics.names[:_MOST_CHARTS]
     if not names:
@@ -151,9 +154,10 @@ def explain(name: str, as_json: bool) -> None:
     that cost; its current state, the reason, and what you can do about it. Without RUN: the newest.
     """
     now = datetime.now(UTC)
-    sentences = Client.connect().run(name).explain(lambda at: words.clock(at, now))
+    run = Client.connect().run(name)
+    sentences = run.explain(lambda at: words.clock(at, now))
     if as_json:
-        show_json({"sentences": sentences})
+        show_json({"state": run.state, "cause": run.cause, "sentences": sentences})
         return
     for sentence in sentences:
         show(one_line(sentence))
@@ -210,7 +214,11 @@ def _try(run: RunHandle, text: str, as_json: bool) -> None:
     try:
         pattern = compiled(text)
     except ValueError as error:
-        raise BadInput(f"--try: found `{text}`: {error}", hint=r"for example --try 'train loss ([\d.]+)'") from None
+        raise BadInput(
+            f"--try: found `{text}`: {error}",
+            hint=r"for example --try 'train loss ([\d.]+)'",
+            cause=Cause.VALUE_INVALID,
+        ) from None
     hits = list(_hits(run, pattern))
     if as_json:
         show_json({"hits": hits})

@@ -19,6 +19,7 @@ from stoker.client.api.handle import RunHandle
 from stoker.client.api.reach import Call, VisitHandle, read_forward, ssh_words
 from stoker.client.report.explain import stack_lines
 from stoker.errors import BadInput, Conflict, StokerError
+from stoker.model.cause import Cause
 from stoker.model.node import Entrance, Frame, FrameKind
 
 
@@ -53,7 +54,9 @@ def command(
     other programs, and no connection is made.
     """
     if only_forward and (words or not forwards):
-        raise BadInput("-N requires -L", hint=f"stoker ssh {name} -N -L 6006:localhost:6006")
+        raise BadInput(
+            "-N requires -L", hint=f"stoker ssh {name} -N -L 6006:localhost:6006", cause=Cause.OPTIONS_CONFLICT
+        )
     call = Call(
         words,
         tuple(read_forward(one) for one in forwards),
@@ -80,7 +83,9 @@ def _way(client: Client, run: RunHandle, call: Call) -> tuple[Entrance, list[str
     entrance, key = run.entrance()
     if entrance.here and not client.settings.local:
         raise Conflict(
-            f"the node of {run.name} is on its server's computer", hint="log in there, and run the command there"
+            f"the node of {run.name} is on its server's computer",
+            hint="log in there, and run the command there",
+            cause=Cause.ELSEWHERE,
         )
     if entrance.here:
         return entrance, [*entrance.words, *call.words]
@@ -151,7 +156,7 @@ def execute(interactive: bool, tty: bool, node: int, as_json: bool, name: str, w
     """
     words = words[1:] if words[:1] == ("--",) else words
     if not words:
-        raise BadInput("no command given", hint=f"stoker exec {name} -- nvidia-smi")
+        raise BadInput("no command given", hint=f"stoker exec {name} -- nvidia-smi", cause=Cause.NO_COMMAND)
     client = Client.connect()
     run = client.run(name)
     if interactive or tty:
