@@ -106,4 +106,4 @@ def test_people_get_a_report_that_ends_with_what_to_do(shell: Shell) -> None:
     assert done.stdout.startswith("broken: the script fails without any eviction: the script exited with code 3\n")
     assert "stoker logs job-certify-1" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("next: ")
-    assert done.stderr.startswith("running it undisturbed\n")
+    assert done.stderr.startswith("running it undisturbed; the runs with 5 evictions follow")

@@ -78,6 +78,20 @@ def test_generators_of_a_script_without_a_framework_are_restored(save: str, tmp_
     assert it.final("bare") != it.final("killed-undisturbed")
 
 
+def test_two_files_a_step_are_exact_and_a_save_in_a_thread_is_told_not_to_be(tmp_path: Path) -> None:
+    """And the guide's own line for NumPy is exact without the hook."""
+    it = drill(tmp_path, "plain_forms", "numpy")
+    codes = add(it, "files", [random.randrange(4, 9), 15], KIND="files")
+    codes += add(it, "thread", [random.randrange(4, 9)], KIND="thread")
+    it.add("state", kill_at=8, KIND="state")
+    it.add("state", KIND="state")
+    assert it.run() == [*codes, KILLED, 0], it.said("files")
+    it.assert_same("files", "files-undisturbed")
+    it.assert_same("state", "files-undisturbed")
+    assert "a save in another thread is not consistent with the training" in it.said("thread")
+    assert it.final("thread") != it.final("files-undisturbed")
+
+
 @pytest.mark.heavy
 def test_ranks_of_ddp_end_with_the_same_bits_though_only_the_first_one_saves(tmp_path: Path) -> None:
     it = drill(tmp_path, "ddp", "torch._dynamo", "torch.utils.data", "numpy")

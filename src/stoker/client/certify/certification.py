@@ -6,10 +6,12 @@ import random
 import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -22,6 +24,7 @@ from stoker.client.certify.evidence import (
     AttemptTrace,
     Evidence,
     Moment,
+    Pace,
     Series,
     Trace,
     Victim,
@@ -33,7 +36,15 @@ from stoker.client.certify.evidence import (
 )
 from stoker.client.certify.files import FileChange
 from stoker.client.certify.killing import CertifiedWorld, kill, with_victims
-from stoker.client.certify.verdict import all_resumes, control_differs, differs, is_comparable, telling_evictions
+from stoker.client.certify.verdict import (
+    all_resumes,
+    control_differs,
+    differs,
+    is_comparable,
+    starts_over,
+    telling_evictions,
+)
+from stoker.client.certify.watching import RunWatch
 from stoker.client.script.resumeflag import resume_arguments
 from stoker.client.script.script import look
 from stoker.errors import Conflict, StokerError
@@ -50,8 +61,6 @@ Tell = Callable[[str], None]
 _MORE_RUNS = 3  # extra runs, if evictions came too late or no checkpoint was committed yet
 _LAST_WORDS_BYTES = 8192
 _CANCEL_S = 60.0
-_PAUSE_S = 0.05  # between polls of a run's progress; grows, because long runs have many points
-_LONGEST_PAUSE_S = 5.0
 _NAME_LENGTH = 60
 _SUFFIX = "-certify"
 _HOOK = "stoker: exact: "  # prefix of messages from the hook of `exact: true`
@@ -73,7 +82,9 @@ class Certification:
         apart = replace(self.client.settings, server=self.client.connection.address.url)
         self.client = Client(apart, self.client.connection)
         self.job = _certified(self.job)
-        self._points = 0  # reported by the undisturbed run
+        self._pace = Pace()  # of the undisturbed run
+        self._until = 0.0  # by the monotonic clock: when runs with evictions are given up
+        self._out_of_time = False
         self._killed: dict[tuple[str, int], str] = {}  # by run and attempt: the rank or node
 
     def carry_out(self, evictions: int, seed: int) -> Evidence:
@@ -98,11 +109,11 @@ class Certification:
                 self.client.remove(run.name)
 
     def _carry_out(self, evictions: int, chance: random.Random) -> Evidence:
-        self.tell("running it undisturbed")
+        self.tell(f"running it undisturbed; {_runs(evictions)} follow, which take a few times as long")
         plain = self._run(())
         folder = next(iter(self.job.checkpoints), "checkpoints").rstrip("/")
         evidence = Evidence(plain, checkpoints=folder, outputs=self.job.outputs, saved=self._saved(self.runs[0]))
-        evidence = replace(evidence, code=self._code(), resume=self._resume(), exact=_exact(self.job))
+        evidence = replace(evidence, code=self._code(), resume=self._resume(), exact=_exact(self.job), pace=self._pace)
         if not plain.succeeded:
             return evidence
         self.tell(f"  {plain.run} took {plain.took_s:.1f} s")
@@ -114,21 +125,29 @@ class Certification:
             if control_differs(evidence):
                 return evidence
         seconds = moments.expected_s(plain.ran_s, plain.took_s, evictions)
-        self.tell(f"the runs with evictions will take about {seconds:.0f} s")
+        limit_s = moments.limit_s(seconds)
+        self.tell(f"{_runs(evictions)} will take about {seconds:.0f} s, at most {limit_s:.0f} s")
+        self._until = time.monotonic() + limit_s
         evidence = self._disturb(evidence, evictions, chance)
-        if evidence.control is None and differs(evidence) and all(trace.succeeded for trace in evidence.disturbed):
+        done = all(trace.succeeded for trace in evidence.disturbed)
+        if evidence.control is None and differs(evidence) and done:
             self.tell("something differs: running it undisturbed again, to check whether evictions are the cause")
+            self._until = max(self._until, time.monotonic() + moments.limit_s(plain.took_s))
             evidence = self._with_control(evidence)
         return evidence
 
     def _with_control(self, evidence: Evidence) -> Evidence:
         control = self._run(())
+        if self._out_of_time:
+            why = f"a second undisturbed run did not end within {control.took_s:.0f} s"
+            return replace(evidence, unfinished=why)
         return replace(evidence, control=control, control_files=self._files(evidence.undisturbed, control))
 
     def _disturb(self, evidence: Evidence, evictions: int, chance: random.Random) -> Evidence:
         """Until all evictions have happened and one of them had a checkpoint to resume from, or the fault is
-        obvious."""
-        plain, first_s = evidence.undisturbed, self._first_s(evidence.undisturbed)
+        obvious, or the time is up."""
+        plain = evidence.undisturbed
+        first_s = moments.START_SHARE * plain.ran_s if self._pace.first_s is None else self._pace.first_s
         waiting = self._plan(chance, plain.ran_s, first_s, evictions)
         for _ in range(len(waiting) + _MORE_RUNS):
             left = evictions - telling_evictions(evidence)
@@ -137,91 +156,106 @@ class Certification:
             planned, *waiting = waiting or self._plan(chance, plain.ran_s, first_s, max(left, 1))
             planned = moments.sooner(planned, sum(one.too_late - (not one.restored) for one in all_resumes(evidence)))
             self.tell(f"running it with {len(planned)} eviction{'s' * (len(planned) != 1)}")
-            trace = self._run(planned, moments.patience_s(plain.ran_s, len(planned)))
+            trace = self._run(planned)
             self.tell(f"  {trace.run} took {trace.took_s:.1f} s")
+            if self._out_of_time:
+                why = f"{trace.run} was still running after {trace.took_s:.0f} s, at the time limit"
+                return replace(evidence, unfinished=why)
             changes = self._files(plain, trace) if trace.succeeded else ()
             evidence = replace(evidence, disturbed=(*evidence.disturbed, trace), files=(*evidence.files, *changes))
-            if not trace.succeeded or differs(evidence):
+            if not trace.succeeded or differs(evidence) or starts_over(evidence):
                 break
+            if time.monotonic() > self._until:
+                return replace(evidence, unfinished="the time limit was reached")
         return evidence
 
     def _plan(self, chance: random.Random, ran_s: float, first_s: float, evictions: int) -> list[tuple[Moment, ...]]:
         return with_victims(moments.plan(chance, ran_s, first_s, evictions), CertifiedWorld.of(self.job), chance)
 
-    def _run(self, planned: Collection[Moment], patience_s: float | None = None) -> Trace:
-        """Runs it with these evictions to the end. None: without a time limit. A rank that is killed is a failure of
-        the script, so the run has a retry for each."""
+    def _run(self, planned: Collection[Moment]) -> Trace:
+        """Runs it with these evictions to the end. A rank that is killed is a failure of the script, so the run has a
+        retry for each."""
         kills = sum(one.victim is not None and one.victim.rank is not None for one in planned)
         run = self.client.submit(replace(self.job, retries=kills), self.folder)
         self.runs.append(run)
-        give_up = None if patience_s is None else time.monotonic() + patience_s
+        usual = self._pace if len(self.runs) > 1 else None
+        quiet_s = usual.quiet_s if usual and usual.visible else None
+        until = self._until if usual else None
+        watch = RunWatch(run, self.client.connection, self.tell, until, quiet_s, usual)
         for number, moment in enumerate(planned, 1):
-            self._evict(run, number, moment, give_up)
-        _wait(run, give_up, lambda: False)
-        timed_out = not run.state.ended
-        if timed_out:
+            self._evict(watch, number, moment)
+        watch.wait(lambda: False)
+        if watch.given_up:
             run.cancel().wait(_CANCEL_S)
-        return self._trace(run, timed_out=timed_out)
+        self._out_of_time = watch.out_of_time
+        if usual is None:
+            self._pace = watch.pace()
+        return self._trace(run, timed_out=watch.stalled)
 
-    def _evict(self, run: RunHandle, number: int, moment: Moment, give_up: float | None) -> None:
-        """The attempt of this number; None if the run ends before."""
-        _wait(run, give_up, lambda: _started(run, number) is not None)
+    def _evict(self, watch: RunWatch, number: int, moment: Moment) -> None:
+        """The attempt of this number, unless the run ends before."""
+        run = watch.run
+        watch.wait(lambda: _started(run, number) is not None)
         started = _started(run, number)
-        if started is None:
+        if started is None or watch.given_up:
             return
-        since_s = (datetime.now(UTC) - started).total_seconds()
-        if moment.share is not None and self._points:
-            self._wait_for_points(run, number, max(1.0, moment.share * self._points), give_up)
+        if moment.share is None:
+            self._await_time(watch, number, moment, started)
         else:
-            begin = time.monotonic() + max(moment.after_s - since_s, 0.0)
-            _wait(run, begin if give_up is None else min(begin, give_up), lambda: _over(run, number))
-        if run.state.ended or _over(run, number):
+            self._await_share(watch, number, moment, started)
+        if run.state.ended or watch.given_up or _over(run, number):
             return
         notice = f"with {moment.notice_s:g} s notice" if moment.notice_s else "without notice"
         with suppress(Conflict):  # it has just ended
             if moment.victim:
-                self._kill(run, number, moment.victim, give_up)
+                self._kill(watch, number, moment.victim)
             else:
                 run.evict(moment.notice_s)
                 self.tell(f"  eviction {notice}")
-        _wait(run, give_up, lambda: _over(run, number))
+        watch.wait(lambda: _over(run, number))
 
-    def _kill(self, run: RunHandle, number: int, victim: Victim, give_up: float | None) -> None:
+    def _await_time(self, watch: RunWatch, number: int, moment: Moment, started: datetime) -> None:
+        until = started + timedelta(seconds=moment.after_s)
+        watch.wait(lambda: datetime.now(UTC) >= until or _over(watch.run, number), close=True)
+
+    def _await_share(self, watch: RunWatch, number: int, moment: Moment, started: datetime) -> None:
+        """Until it has done its share, and has a checkpoint unless the script saves only near its end. With a notice
+        there is time to keep what it has saved."""
+        if self._pace.visible and moment.share is not None:
+            before = sum(watch.done(one, self._pace) or 0.0 for one in range(1, number))
+            share = moments.wanted(moment.share, self._pace, before, saved=watch.saved or moment.hurried)
+            reached = partial(self._has_done, watch, number, share)
+            watch.wait(lambda: reached() or _over(watch.run, number), close=True)
+        else:
+            self._await_time(watch, number, moment, started)
+        if not (moment.notice_s or moment.hurried or self._pace.saves_late):
+            watch.wait(lambda: watch.saved or _over(watch.run, number), close=True)
+
+    def _has_done(self, watch: RunWatch, number: int, share: float) -> bool:
+        return (watch.done(number, self._pace) or 0.0) >= share
+
+    def _kill(self, watch: RunWatch, number: int, victim: Victim) -> None:
         """One rank or node of the attempt with this number."""
-        visit = kill(run, victim)
-        self._killed[run.name, number] = str(victim)
+        visit = kill(watch.run, victim)
+        self._killed[watch.run.name, number] = str(victim)
         self.tell(f"  {victim} killed")
-        _wait(run, give_up, lambda: _over(run, number))
+        watch.wait(lambda: _over(watch.run, number))
         with suppress(StokerError):
             visit.end()
-
-    def _wait_for_points(self, run: RunHandle, number: int, wanted: float, give_up: float | None) -> None:
-        """Until the attempt has reported so many points: its speed depends on the computer's load."""
-        after = reported = 0
-        pause_s = _PAUSE_S
-        while reported < wanted and (give_up is None or time.monotonic() < give_up):
-            answer = self.client.connection.get(f"/v1/runs/{quote(run.name, safe='')}/metrics", {"after": after})
-            reported += sum(point["attempt"] == number for point in answer["points"])
-            after = answer["next"]
-            if run.refresh().state.ended or _over(run, number):
-                return
-            _wait(run, time.monotonic() + pause_s, lambda: _over(run, number))
-            pause_s = min(pause_s * 1.02, _LONGEST_PAUSE_S)
-
-    def _first_s(self, plain: Trace) -> float:
-        """How long the script took to its first step; a tenth of the total if it reports none."""
-        points, started = self.runs[0].metrics(), self.runs[0].facts.started_at
-        self._points = len(points)
-        if not points or started is None:
-            return 0.1 * plain.ran_s
-        return min(max((points[0].at - started).total_seconds(), 0.0), plain.ran_s)
 
     def _trace(self, run: RunHandle, *, timed_out: bool) -> Trace:
         facts = run.refresh().facts
         events, points = run.events(), run.metrics()
         reported, told = reported_series(points), told_steps(points)
+        printed = Counter[int]()
+        for log in run.log_list():
+            printed[log.attempt] += log.size_bytes
         attempts = tuple(
-            replace(_attempt(one, reported.get(one.number, {}), events), told_step=told.get(one.number))
+            replace(
+                _attempt(one, reported.get(one.number, {}), events),
+                told_step=told.get(one.number),
+                printed=printed[one.number],
+            )
             for one in facts.attempts
         )
         attempts = tuple(self._with_kill(run.name, number, one) for number, one in enumerate(attempts, 1))
@@ -322,12 +356,8 @@ def _exact(job: Job) -> bool | None:
     return job.exact if job.processes == 1 and job.most_nodes == 1 else None
 
 
-def _wait(run: RunHandle, until: float | None, enough: Callable[[], bool]) -> None:
-    """Until the run has ended, the time is up, or the condition holds."""
-    left_s = None if until is None else max(until - time.monotonic(), 0.0)
-    for _ in run.changes(left_s):
-        if run.state.ended or enough():
-            return
+def _runs(evictions: int) -> str:
+    return "the run with an eviction" if evictions == 1 else f"the runs with {evictions} evictions"
 
 
 def _started(run: RunHandle, number: int) -> datetime | None:
@@ -353,6 +383,7 @@ def _attempt(attempt: Attempt, series: dict[str, Series], events: list[Event]) -
         ran_s=(ended - attempt.started_at).total_seconds() if attempt.started_at else 0.0,
         restored=restored is not None,
         restored_step=float(step[1]) if step else None,
+        saved=attempt.saved,
         evicted=attempt.state is AttemptState.EVICTED,
         notice_s=attempt.notice.seconds if attempt.notice else 0.0,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -41,7 +41,7 @@ _PATTERNS = {
     Trait.SAVES_DRAWS: r"random\.getstate|get_rng_state|bit_generator\.state|random\.get_state",
     Trait.SAVES_MOMENTUM: r"\bopt\w*\.state_dict\(|Checkpoint\(.*\boptimizer=",
     Trait.SAVES_SCHEDULE: r"sched\w*\.state_dict\(",
-    Trait.SEEDS: r"seed\w*\(|seed_everything|default_rng\(\s*\w|Random(State)?\(\s*\w|random_state\s*=\s*\d"
+    Trait.SEEDS: r"seed\w*\(\s*[^)\s]|seed_everything|default_rng\(\s*\w|Random(State)?\(\s*\w|random_state\s*=\s*\d"
     r"|PRNGKey|random\.key\(|TrainingArguments",
     Trait.SAVES_FILES: r"torch\.save\(|joblib\.dump\(|pickle\.dump\(|np\.savez?\w*\(|numpy\.savez?\w*\(|ModelCheckpoint"
     r"|\bmodel\w*\.save(_weights)?\(|save_checkpoint\(|save_file\(",
@@ -69,39 +69,57 @@ class CodeLine:
 
 def look(source: Path, paths: Iterable[str], command: str = "") -> tuple[CodeLine, ...]:
     """The first line of each file for each trait. `paths` are the files of the snapshot; only Python files are read,
-    and only those that the command's script imports, if that can be determined."""
+    and only those that the command's script imports. If no script can be determined, all are, and their lines have the
+    number 0: none of them may be the one that matters."""
     texts: dict[str, str] = {}
     for path in sorted(paths):
         place = source / path
-        if path.endswith(".py") and place.is_file() and place.stat().st_size <= _LARGEST_BYTES:
+        if path.endswith((".py", ".sh")) and place.is_file() and place.stat().st_size <= _LARGEST_BYTES:
             texts[path] = place.read_text(encoding="utf-8", errors="replace")
-    reached = _reached(texts, command) or list(texts)
-    return tuple(line for path in reached for line in lines_of(path, texts[path]))
+    if reached := _reached(texts, command):
+        return tuple(line for path in reached for line in lines_of(path, texts[path]))
+    every = (line for path in texts if path.endswith(".py") for line in lines_of(path, texts[path]))
+    return tuple(replace(line, line=0) for line in every)
 
 
 def _reached(texts: Mapping[str, str], command: str) -> list[str]:
-    """The scripts that the command names, then the snapshot's files that they import, nearest first."""
-    words = [word.strip("'\"") for word in command.split()]
-    modules = [f"{word.replace('.', '/')}.py" for flag, word in pairwise(words) if flag == "-m"]
-    found = list(dict.fromkeys(one for word in (*words, *modules) if (one := word.removeprefix("./")) in texts))
+    """The scripts that the command names, also through shell scripts, then the snapshot's files that they import,
+    nearest first."""
+    shells = _named(texts, command, ".sh")
+    scripts = [one for text in (command, *(texts[path] for path in shells)) for one in _named(texts, text, ".py")]
+    found = list(dict.fromkeys(scripts))
+    tops = list(dict.fromkeys(PurePosixPath(path).parent for path in found))  # where Python looks for modules
     for path in found:  # grows during the iteration
-        found += [one for one in _imported(path, texts) if one not in found]
+        found += [one for one in _imported(path, texts, tops) if one not in found]
     return found
 
 
-def _imported(path: str, texts: Mapping[str, str]) -> list[str]:
+def _named(texts: Mapping[str, str], command: str, suffix: str) -> list[str]:
+    """Files that a command line names, as seen from any folder of the snapshot: it may change to one first."""
+    words = [word.strip("'\";)&") for word in command.split()]
+    modules = [f"{word.replace('.', '/')}{suffix}" for flag, word in pairwise(words) if flag == "-m"]
+    found = []
+    for word in (*words, *modules):
+        name = word.removeprefix("./")
+        inside = [path for path in texts if path.endswith(f"/{name}")] if name.endswith(suffix) else []
+        found += [name] if name in texts and name.endswith(suffix) else inside[:1] if len(inside) == 1 else []
+    return list(dict.fromkeys(found))
+
+
+def _imported(path: str, texts: Mapping[str, str], roots: Sequence[PurePosixPath]) -> list[str]:
     try:
         tree = ast.parse(texts[path])
     except (SyntaxError, ValueError, RecursionError):
         return []
     folder = PurePosixPath(path).parent
+    outside = list(dict.fromkeys((folder, *roots, PurePosixPath())))
     names: list[tuple[PurePosixPath, str]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names += [(top, one.name) for one in node.names for top in (folder, PurePosixPath())]
+            names += [(top, one.name) for one in node.names for top in outside]
         elif isinstance(node, ast.ImportFrom):
             above = [folder, *folder.parents]
-            tops = [above[min(node.level - 1, len(above) - 1)]] if node.level else [folder, PurePosixPath()]
+            tops = [above[min(node.level - 1, len(above) - 1)]] if node.level else outside
             parts = [".".join(filter(None, (node.module, one.name))) for one in node.names]
             names += [(top, name) for top in tops for name in filter(None, (node.module, *parts))]
     files = [top / name.replace(".", "/") for top, name in names]

@@ -16,6 +16,7 @@ from stoker.client.certify.replay import MetricDifference, Resume, main_metric
 MUCH = 0.2  # share of the training that the script may repeat at an eviction
 LONG_ENOUGH_S = 10.0  # a script that has run this long without a checkpoint has saved nothing
 MOST_OF_IT = 0.85
+ALL_OF_IT = 0.98  # of what is printed: a date or a number may be shorter
 ROUNDING = 1e-4  # a first relative difference below this is a rounding difference
 
 _CUT_OFF = re.compile(
@@ -28,6 +29,7 @@ _NO_FILE = re.compile(r"FileNotFoundError: .*?: '([^']+)'")
 _THERE_ALREADY = re.compile(r"FileExistsError: .*?: '([^']+)'")
 _RATE = re.compile(r"(^|[_/])(lr|learning_rate)", re.IGNORECASE)
 _OF_DATA = re.compile(r"sample|index|batch_id|order|example", re.IGNORECASE)
+_IN_THREAD = "another thread"  # in a message of the hook
 _OF_DRAWS = re.compile(r"dropout|noise|mask|draw|augment", re.IGNORECASE)
 
 
@@ -73,9 +75,9 @@ def of_loss(evidence: Evidence, resumes: Sequence[Resume], steps: int) -> Diagno
     """The result is right, but much work was repeated. None: no more than necessary."""
     folder, torch = evidence.checkpoints, Trait.TORCH in traits(evidence)
     if not evidence.restored:
-        return _nothing_kept(evidence, torch)
+        return _nothing_kept(evidence, resumes, steps, torch)
     if not steps:
-        return _over_by_time(evidence, torch)
+        return _over_by_output(evidence, torch)
     able = [one for one in resumes if one.restored and one.went_on is not None and (one.kept is None or one.by_script)]
     over = [one for one in able if one.started_over]
     if over:
@@ -113,7 +115,7 @@ def of_difference(
     return _of_files(evidence, files)
 
 
-def _nothing_kept(evidence: Evidence, torch: bool) -> Diagnosis:
+def _nothing_kept(evidence: Evidence, resumes: Sequence[Resume], steps: int, torch: bool) -> Diagnosis:
     folder = evidence.checkpoints
     evicted = [one for trace in evidence.disturbed for one in trace.attempts if one.evicted]
     longest = max((one.ran_s for one in evicted), default=0.0)
@@ -122,23 +124,32 @@ def _nothing_kept(evidence: Evidence, torch: bool) -> Diagnosis:
         reason = f"nothing was ever written to `{folder}/`: the script starts over at every eviction"
         advice = f"save to `{folder}/` during training, and load from it at the start"
         return Diagnosis(reason, advice, lines)
-    reason = f"every eviction came before the first checkpoint, the last one {longest:.1f} s after the script's start"
-    return Diagnosis(reason, "train longer, or request more evictions", undecided=True)
+    reached = [one.reached for one in resumes if not one.too_late and not one.restored and one.reached is not None]
+    when = f"at step {max(reached):g} of {steps}" if reached and steps else f"{longest:.1f} s after the script's start"
+    reason = f"every eviction that left something to do came before the first checkpoint, the last one {when}"
+    advice = "save more often; if it does, train longer or request more evictions"
+    return Diagnosis(reason, advice, undecided=True)
 
 
-def _over_by_time(evidence: Evidence, torch: bool) -> Diagnosis | None:
-    """Without steps, time tells: an attempt that takes as long as the undisturbed run has started over."""
-    usual = evidence.undisturbed.ran_s
+def _over_by_output(evidence: Evidence, torch: bool) -> Diagnosis | None:
+    """Without steps, an attempt that prints as much as the whole run, and takes as long, has probably started over.
+    Time alone proves nothing: on a busy computer a start may take longer than the training."""
+    usual = evidence.undisturbed
+    printed = sum(one.printed for one in usual.attempts)
     for trace in evidence.disturbed:
         *before, last = trace.attempts
         if last.told_step is not None and last.told_step > (last.restored_step or 0.0) > 0:
             continue  # it reported that it resumed; its start took so long
-        if last.restored and last.ran_s >= MOST_OF_IT * usual and sum(one.ran_s for one in before) >= usual / 2:
-            reason = (
-                f"the script probably starts over: its last attempt took {last.ran_s:.1f} s, as long as the whole run"
-            )
-            advice = "load the newest checkpoint before the loop; print steps as JSON for more detail"
-            return Diagnosis(reason, advice, code.load(evidence.checkpoints, torch))
+        long = last.ran_s >= MOST_OF_IT * usual.ran_s and sum(one.ran_s for one in before) >= usual.ran_s / 2
+        if not last.restored or not long or last.printed < ALL_OF_IT * printed:
+            continue
+        took = f"its last attempt took {last.ran_s:.1f} s, as long as the whole run"
+        if not evidence.pace.printed:
+            reason = f"the result is right, but it is unknown whether the script starts over: {took}"
+            return Diagnosis(reason, "print steps as JSON lines, and run `stoker certify` again", undecided=True)
+        reason = f"the script probably starts over: {took}, and printed as much"
+        advice = "load the newest checkpoint before the loop; print steps as JSON for more detail"
+        return Diagnosis(reason, advice, code.load(evidence.checkpoints, torch))
     return None
 
 
@@ -240,7 +251,7 @@ def _possible(evidence: Evidence, suspects: Sequence[Trait]) -> list[Trait]:
 
 def _pointed(evidence: Evidence, found: Diagnosis, trait: Trait, also: tuple[str, ...] = ()) -> Diagnosis:
     """With the line of the script that it concerns. A framework's own callback saves more than any single line."""
-    line: CodeLine | None = next((line for line in evidence.code if line.trait is trait), None)
+    line: CodeLine | None = next((line for line in evidence.code if line.trait is trait and line.line), None)
     at = (f"code {line}",) if line else ()
     if trait in (Trait.SHUFFLES, Trait.DRAWS):
         if evidence.exact:
@@ -266,6 +277,8 @@ def _despite_hook(evidence: Evidence, found: Diagnosis, details: tuple[str, ...]
         advice = (
             "save with `torch.save`, Keras, Lightning, `joblib`, `pickle` or NumPy, and start Python without -I or -S"
         )
+        if any(_IN_THREAD in words for words in said):
+            advice = "save in the thread that trains, or save the random states yourself"
         return Diagnosis(reason, advice, found.lines, (*details, *(f"hook: {words}" for words in said)))
     reason = f"{found.reason}; `exact: true` restored the random states, so something else is missing"
     lines = code.callback(traits(evidence)) or found.lines

@@ -16,8 +16,36 @@ from stoker.model.snapshot import Entry, EntryKind
 MOST_PER_RUN = 3
 LONGEST_NOTICE_S = 5.0
 SHORTEST_NOTICE_S = 1.0  # less is too little for a last commit on a busy computer
-NOTICE_SHARE = 0.1  # of the undisturbed run
+NOTICE_SHARE = 0.1  # of the work of the undisturbed run
 EDGE = 0.05  # share of the training without evictions at both ends
+START_SHARE = 0.1  # of a run that shows no sign: its start
+LATE = 0.9
+QUIET_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How the undisturbed run proceeded, so that others can be evicted by how far they are."""
+
+    points: int = 0  # metrics that it reported
+    printed: int = 0  # bytes; 0: nothing while it worked
+    saved: float | None = None  # share of its work when its first checkpoint was committed; None: never, or unknown
+    first_s: float | None = None  # until its first metric, or else its first output; None: there was none
+    gap_s: float = 0.0  # the longest time without a sign of it
+
+    @property
+    def visible(self) -> bool:
+        return bool(self.points or self.printed)
+
+    @property
+    def saves_late(self) -> bool:
+        """Its first checkpoint comes when nearly everything is done, so no eviction can wait for it."""
+        return self.saved is None or self.saved > LATE
+
+    @property
+    def quiet_s(self) -> float:
+        """Without a sign for so long it will not end: a busy computer may need several times as long."""
+        return QUIET_S + 5.0 * self.gap_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +68,7 @@ class Moment:
     notice_s: float
     share: float | None = None
     victim: Victim | None = None  # None: all nodes
+    hurried: bool = False  # earlier ones came too late: it does not wait for a checkpoint
 
 
 def plan(chance: random.Random, ran_s: float, first_s: float, evictions: int) -> list[tuple[Moment, ...]]:
@@ -50,7 +79,9 @@ def plan(chance: random.Random, ran_s: float, first_s: float, evictions: int) ->
     script starts up, when there is no checkpoint to resume from.
     """
     counts = [MOST_PER_RUN] * (evictions // MOST_PER_RUN) + [evictions % MOST_PER_RUN] * bool(evictions % MOST_PER_RUN)
-    work_s, notice_s = max(ran_s - first_s, 0.0), notice(ran_s)
+    first_s = min(first_s, ran_s)
+    work_s = ran_s - first_s
+    notice_s = notice(work_s)
     runs, number = [], 0
     for index, count in enumerate(counts):
         cuts = sorted(chance.uniform(EDGE, 1 - EDGE) * work_s for _ in range(count))
@@ -72,18 +103,30 @@ def sooner(planned: tuple[Moment, ...], late: int) -> tuple[Moment, ...]:
     if late <= 0:
         return planned
     if late > 1:
-        return tuple(replace(one, notice_s=0.0) for one in planned)
-    return tuple(replace(one, after_s=one.after_s / 2, share=one.share and one.share / 2) for one in planned)
+        return tuple(replace(one, notice_s=0.0, hurried=True) for one in planned)
+    return tuple(
+        replace(one, after_s=one.after_s / 2, share=one.share and one.share / 2, hurried=True) for one in planned
+    )
 
 
-def notice(ran_s: float) -> float:
+def notice(work_s: float) -> float:
     """Long enough to be useful, short enough to end within the training."""
-    return round(min(max(NOTICE_SHARE * ran_s, SHORTEST_NOTICE_S), LONGEST_NOTICE_S), 1)
+    return round(min(max(NOTICE_SHARE * work_s, SHORTEST_NOTICE_S), LONGEST_NOTICE_S), 1)
 
 
-def patience_s(ran_s: float, evictions: int) -> float:
-    """How long a run with evictions may take: a script that starts over needs its full time at each attempt."""
-    return 30.0 + 3.0 * (ran_s + 2.0) * (evictions + 1)
+def limit_s(expected_s: float) -> float:
+    """All runs with evictions together may take so long, then the verdict is on what was seen: the computer may be
+    several times as busy as during the undisturbed run."""
+    return 120.0 + 4.0 * expected_s
+
+
+def wanted(share: float, usual: Pace, done: float, *, saved: bool = True) -> float:
+    """The share of the training that an attempt is to do before its eviction, if earlier ones did `done`: until there
+    is a checkpoint where that comes early, and at most half of what is left, because evictions may come later than
+    planned."""
+    least = 1.0 / usual.points if usual.points else 0.0
+    first = 0.0 if saved or usual.saves_late else usual.saved or 0.0
+    return max(min(max(share, first), max(1.0 - done, 0.0) / 2), least)
 
 
 # What a certification cannot decide, checked before it spends time. Pure.
@@ -95,7 +138,7 @@ def unseeded(code: Iterable[CodeLine]) -> str:
     """Why two undisturbed runs will probably differ; empty if nothing indicates that."""
     first = {line.trait: line for line in reversed(list(code))}
     drawn = first.get(Trait.SHUFFLES) or first.get(Trait.DRAWS)
-    if drawn is None or Trait.SEEDS in first:
+    if drawn is None or not drawn.line or Trait.SEEDS in first:
         return ""
     return f"no line of the script sets a seed, and {drawn.file}:{drawn.line} draws random numbers: `{drawn.text}`"
 
@@ -145,6 +188,8 @@ class AttemptTrace:
     ran_s: float = 0.0
     restored: bool = False  # a checkpoint was restored before it started
     restored_step: float | None = None  # the last step reported before that checkpoint was committed
+    saved: bool = False  # it committed a checkpoint of its own
+    printed: int = 0  # bytes, by all ranks
     told_step: float | None = None  # the first step that it reported itself, in a metric that is not compared
     evicted: bool = False
     notice_s: float = 0.0  # of its eviction
@@ -159,7 +204,7 @@ class Trace:
     attempts: tuple[AttemptTrace, ...]
     files: Mapping[str, str] = field(default_factory=dict)  # outputs: path to sha256
     succeeded: bool = True
-    timed_out: bool = False  # it timed out and was cancelled
+    timed_out: bool = False  # it showed no sign for long, and was cancelled
     took_s: float = 0.0
     reason: str = ""
     exit_code: int | None = 0
@@ -192,6 +237,8 @@ class Evidence:
     resume: str = ""  # arguments that would make the script resume, if the job has none; empty: unknown
     saved: tuple[str, ...] | None = None  # the files in the undisturbed run's checkpoint folders; None: unknown
     code: tuple[CodeLine, ...] = ()  # lines of the script that matter for resuming
+    pace: Pace = Pace()  # of the undisturbed run
+    unfinished: str = ""  # what the time limit has ended, in words; empty: nothing
     exact: bool | None = None  # the job sets `exact: true`; None: not possible with several processes
 
     @property
@@ -203,7 +250,7 @@ class Evidence:
         """Some attempt had a checkpoint to resume from, and work left: without, evictions prove little."""
         attempts = (attempt for trace in self.disturbed for attempt in trace.attempts)
         steps = any(attempt.series for attempt in self.undisturbed.attempts)
-        return any(one.restored and (one.series or not steps) for one in attempts)
+        return any(one.restored and (one.series if steps else one.saved) for one in attempts)
 
 
 _OURS = re.compile(r"(^|/)step-\d{9}(/|$)")  # `stoker.checkpoint` saves by the clock, and verifies itself

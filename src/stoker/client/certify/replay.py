@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stoker.client.certify.evidence import AttemptTrace, Series, Trace
@@ -142,10 +142,17 @@ def resumes(undisturbed: Trace, other: Trace) -> list[Resume]:
                 repeated=after.repeated,
                 by_script=by_script if later.restored else 0,
                 killed=attempt.killed,
-                too_late=after.start is None and 0 < len(reference) == reached,
+                too_late=_is_too_late(other.attempts[index + 1 :], len(reference), reached, after),
             )
         )
     return found
+
+
+def _is_too_late(after: Sequence[AttemptTrace], steps: int, reached: int, stretch: Stretch) -> bool:
+    """Without steps, an attempt that resumed and saved nothing new had nothing left to do."""
+    if steps:
+        return stretch.start is None and reached == steps
+    return after[0].restored and not any(one.saved for one in after)
 
 
 def _lay(reference: Series, places: Mapping[float | None, list[int]], piece: Series, done: bytearray) -> Stretch:

@@ -71,6 +71,15 @@ def telling_evictions(evidence: Evidence) -> int:
     return evidence.evictions - sum(one.too_late for one in all_resumes(evidence))
 
 
+def starts_over(evidence: Evidence) -> bool:
+    """The fault is obvious: nothing is ever saved, or it began anew wherever it had a checkpoint. More evictions would
+    show the same."""
+    if evidence.saved == () and telling_evictions(evidence):
+        return True
+    able = [one for one in all_resumes(evidence) if one.restored and one.went_on is not None]
+    return bool(able) and all(one.started_over for one in able)
+
+
 def compared_files(evidence: Evidence) -> list[str]:
     """Those that are identical in two undisturbed runs, as far as known."""
     unsteady = {change.path for change in evidence.control_files}
@@ -91,10 +100,20 @@ def _unable(evidence: Evidence) -> Verdict | None:
         advice = f"print metrics as JSON lines with a step, and write the result to `{evidence.outputs}/`"
         return Verdict(Grade.UNDECIDED, reason, advice=advice)
     undisturbed_only = not evidence.disturbed and evidence.control is not None
-    if not undisturbed_only and not telling_evictions(evidence) and all(one.succeeded for one in evidence.disturbed):
+    if undisturbed_only or telling_evictions(evidence) or not all(one.succeeded for one in evidence.disturbed):
+        return None
+    if control_differs(evidence):
+        return None
+    if evidence.unfinished:
+        reason = f"no eviction could be evaluated: {evidence.unfinished}"
+        return Verdict(
+            Grade.UNDECIDED, reason, advice="repeat it when the computer is less busy, or train for less time"
+        )
+    if evidence.evictions:
+        reason = f"every eviction took effect when the script had done its work: it runs {plain.ran_s:.1f} s"
+    else:
         reason = f"the script ended before it could be evicted: it runs only {plain.ran_s:.1f} s"
-        return Verdict(Grade.UNDECIDED, reason, advice="train longer, for example with `--set`")
-    return None
+    return Verdict(Grade.UNDECIDED, reason, advice="train longer, for example with `--set`")
 
 
 def _failed(evidence: Evidence) -> Verdict | None:
@@ -143,6 +162,10 @@ def _different(evidence: Evidence) -> Verdict | None:
     gaps = [words for trace in evidence.disturbed if (words := _gaps(evidence.undisturbed, trace))]
     if not (files or metrics or gaps):
         return None
+    if evidence.unfinished and evidence.control is None:
+        reason = f"something differs, but it is unknown whether evictions are the cause: {evidence.unfinished}"
+        what = [_metric_words(one) for one in metrics[:4]] + [file_words(one) for one in files[:4]] + gaps[:2]
+        return Verdict(Grade.UNDECIDED, reason, tuple(what), "repeat it when the computer is less busy")
     found = diagnosis.of_difference(evidence, metrics, files, gaps)
     details = [_metric_words(one) for one in metrics[:4]] + [file_words(one) for one in files[:4]] + gaps[:2]
     if work := repeated_words(evidence, cause=False):
@@ -178,6 +201,8 @@ def _exact(evidence: Evidence) -> Verdict:
     details = [repeated_words(evidence) or "no step was repeated"] if steps(evidence.undisturbed) else []
     if not details:
         details.append("the script reports no steps, so repeated work cannot be counted")
+    if evidence.unfinished:
+        details.append(f"fewer evictions than requested: {evidence.unfinished}")
     return Verdict(Grade.EXACT, reason, tuple(details))
 
 

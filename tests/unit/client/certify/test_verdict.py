@@ -19,12 +19,14 @@ from stoker.client.certify.evidence import (
     AttemptTrace,
     Evidence,
     Moment,
+    Pace,
     Series,
     Trace,
     reported_series,
     sooner,
     told_steps,
     unseeded,
+    wanted,
 )
 from stoker.client.certify.files import FileChange, FileFault
 from stoker.client.certify.verdict import (
@@ -34,6 +36,7 @@ from stoker.client.certify.verdict import (
     control_differs,
     differs,
     judge,
+    starts_over,
     telling_evictions,
 )
 from stoker.model.snapshot import Entry
@@ -110,8 +113,8 @@ def test_evictions_after_the_last_step_prove_nothing() -> None:
 def test_an_eviction_that_came_too_late_is_repeated_sooner_then_without_notice() -> None:
     planned = (Moment(2.0, 1.0, 0.5), Moment(1.0, 0.0))
     assert sooner(planned, 0) == planned
-    assert sooner(planned, 1) == (Moment(1.0, 1.0, 0.25), Moment(0.5, 0.0))
-    assert sooner(planned, 2) == (Moment(2.0, 0.0, 0.5), Moment(1.0, 0.0))
+    assert sooner(planned, 1) == (Moment(1.0, 1.0, 0.25, hurried=True), Moment(0.5, 0.0, hurried=True))
+    assert sooner(planned, 2) == (Moment(2.0, 0.0, 0.5, hurried=True), Moment(1.0, 0.0, hurried=True))
 
 
 def test_work_done_twice_is_counted_and_is_still_exact() -> None:
@@ -150,8 +153,18 @@ def test_times_and_speeds_are_not_compared() -> None:
 
 def test_a_script_without_metrics_is_judged_by_its_files() -> None:
     plain = trace(AttemptTrace(ran_s=3.0), run="t-1")
-    first, second = AttemptTrace(ran_s=1.5, evicted=True), AttemptTrace(ran_s=1.6, restored=True)
+    first, second = AttemptTrace(ran_s=1.5, evicted=True), AttemptTrace(ran_s=1.6, restored=True, saved=True)
     check(judge(evidence(first, second, undisturbed=plain)), Grade.EXACT, "reports no steps")
+
+
+def test_without_steps_an_attempt_that_saves_nothing_new_had_nothing_left_to_do() -> None:
+    plain = trace(AttemptTrace(ran_s=3.0, saved=True), run="t-1")
+    first, second = AttemptTrace(ran_s=1.5, evicted=True, saved=True), AttemptTrace(ran_s=1.6, restored=True)
+    seen = evidence(first, second, undisturbed=plain)
+    assert (telling_evictions(seen), seen.restored) == (0, False)
+    assert judge(seen).grade is Grade.UNDECIDED
+    third = AttemptTrace(ran_s=1.0, restored=True, saved=True)
+    assert telling_evictions(evidence(first, replace(second, evicted=True), third, undisturbed=plain)) == 2
 
 
 def test_a_value_that_is_not_a_number_is_the_same_as_itself() -> None:
@@ -216,10 +229,50 @@ def test_going_back_far_at_every_eviction_is_saving_too_rarely() -> None:
     check(judge(seen), Grade.LOSSY, "repeats up to 20 of 40 steps", "saves too rarely")
 
 
-def test_without_steps_an_attempt_as_long_as_the_whole_has_started_over() -> None:
-    plain = trace(AttemptTrace(ran_s=3.0), run="t-1")
-    first, second = AttemptTrace(ran_s=2.0, evicted=True), AttemptTrace(ran_s=3.1, restored=True)
-    check(judge(evidence(first, second, undisturbed=plain)), Grade.LOSSY, "probably starts over")
+def test_without_steps_an_attempt_that_is_as_long_and_prints_as_much_as_the_whole_has_started_over() -> None:
+    plain = trace(AttemptTrace(ran_s=3.0, printed=900), run="t-1")
+    first = AttemptTrace(ran_s=2.0, evicted=True, saved=True, printed=600)
+    for printed, shown, grade in (
+        (900, 900, Grade.LOSSY),
+        (500, 900, Grade.EXACT),  # its start took so long, as on a busy computer
+        (900, 0, Grade.UNDECIDED),  # it prints only at its end, whether it resumed or not
+    ):
+        second = AttemptTrace(ran_s=3.1, restored=True, saved=True, printed=printed)
+        seen = evidence(first, second, undisturbed=plain, pace=Pace(printed=shown))
+        assert judge(seen).grade is grade, (printed, shown)
+
+
+def test_a_script_that_starts_over_wherever_it_has_a_checkpoint_needs_no_more_evictions() -> None:
+    assert starts_over(evidence(evicted(1, 20), resumed(1, restored_step=15.0)))
+    assert not starts_over(evidence(evicted(1, 20), resumed(16)))
+    assert not starts_over(evidence(evicted(1, 3), attempt(1, STEPS))), "there was no checkpoint yet"
+    assert starts_over(evidence(evicted(1, 3), attempt(1, STEPS), saved=()))
+
+
+# a computer that is busy
+
+
+def test_what_the_time_limit_leaves_unknown_is_undecided_and_named() -> None:
+    check(judge(evidence(unfinished="t-2 was still running")), Grade.UNDECIDED, "t-2 was still running")
+    differs_ = evidence(evicted(1, 20), resumed(21, value=differing(21)), unfinished="t-3 did not end")
+    check(judge(differs_), Grade.UNDECIDED, "whether evictions are the cause: t-3 did not end", "metric loss")
+    enough = evidence(evicted(1, 20), resumed(21), unfinished="t-3 was still running")
+    check(judge(enough), Grade.EXACT, "after 1 eviction", "fewer evictions than requested: t-3 was still running")
+
+
+def test_an_attempt_is_evicted_by_its_share_but_with_half_of_what_is_left_still_to_do() -> None:
+    usual = Pace(points=40)
+    assert wanted(0.3, usual, 0.0) == 0.3
+    assert wanted(0.3, usual, 0.8) == pytest.approx(0.1)
+    assert wanted(0.1, replace(usual, saved=0.4), 0.0, saved=False) == 0.4
+    assert wanted(0.1, replace(usual, saved=0.8), 0.0, saved=False) == 0.5, "the rest must not end before"
+    assert wanted(0.3, usual, 1.0) == wanted(0.0, usual, 0.0) == 1 / 40, "never before its first step"
+
+
+def test_how_long_a_run_may_be_silent_is_a_matter_of_its_own_pace() -> None:
+    assert Pace(points=9, gap_s=0.5).quiet_s < 65 < Pace(points=9, gap_s=30.0).quiet_s
+    assert [Pace(saved=one).saves_late for one in (None, 0.5, 0.95)] == [True, False, True]
+    assert [one.visible for one in (Pace(), Pace(points=1), Pace(printed=1))] == [False, True, True]
 
 
 # different numbers
@@ -458,7 +511,7 @@ def test_a_script_that_ends_too_soon_to_be_evicted_decides_nothing() -> None:
 
 def test_an_eviction_behind_the_last_step_decides_nothing_unless_it_is_repeated() -> None:
     late = evidence(evicted(1, STEPS), AttemptTrace(restored=True))
-    check(judge(late), Grade.UNDECIDED, "ended before it could be evicted")
+    check(judge(late), Grade.UNDECIDED, "when the script had done its work")
     check(judge(evidence(evicted(1, 20), resumed(21))), Grade.EXACT)
     assert telling_evictions(evidence(evicted(1, STEPS), resumed(1))) == 1
 
@@ -480,6 +533,12 @@ def test_nothing_to_compare_is_not_called_exact() -> None:
     first, second = AttemptTrace(ran_s=1.5, evicted=True), AttemptTrace(ran_s=1.6, restored=True)
     seen = evidence(first, second, undisturbed=plain, disturbed=(trace(first, second, files={}),))
     check(judge(seen), Grade.UNDECIDED, "nothing to compare", "`outputs/`")
+
+
+def test_a_script_that_is_not_deterministic_is_called_so_also_if_its_evictions_came_too_late() -> None:
+    late = evidence(evicted(1, STEPS, value=differing(2)), AttemptTrace(restored=True))
+    again = trace(attempt(1, STEPS, value=differing(2, 0.7)), run="t-3")
+    check(judge(replace(late, control=again)), Grade.UNDECIDED, "two undisturbed runs differ")
 
 
 def test_a_result_that_is_never_the_same_leaves_nothing_to_compare() -> None:
@@ -511,6 +570,39 @@ def test_only_code_that_the_command_reaches_is_looked_at(tmp_path: Path) -> None
     assert as_module == found
     everything = look(tmp_path, files, "make train")
     assert {line.file for line in everything} >= {"bench.py", "lib/other.py"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bash scripts/go.sh",
+        "cd src && python train.py --lr 1",
+        "python src/train.py",
+        "torchrun --nproc 2 src/train.py",
+    ],
+)
+def test_no_line_of_another_file_is_named_whatever_starts_the_script(tmp_path: Path, command: str) -> None:
+    files = {
+        "setup.py": "import random\nrandom.random()\n",
+        "tests/test_data.py": "import random\nrandom.shuffle([1])\n",
+        "scripts/go.sh": "set -e\npython -u src/train.py --epochs 3 && echo done\n",
+        "src/train.py": "from models import net\n",
+        "src/models/__init__.py": "",
+        "src/models/net.py": "from models.layers import Drop\n",
+        "src/models/layers.py": "Dropout = 1\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(text)
+    assert [(line.file, line.line) for line in look(tmp_path, files, command)] == [("src/models/layers.py", 1)]
+    assert {line.line for line in look(tmp_path, files, "make train")} == {0}, "which file matters is unknown"
+
+
+def test_a_line_that_may_be_of_another_file_is_not_named() -> None:
+    seen = with_control(evidence(evicted(1, 20), resumed(21, value=differing(21))))
+    unsure = replace(seen, code=(CodeLine(Trait.DRAWS, "setup.py", 0, "random.random()"),))
+    assert "setup.py" not in "\n".join(judge(unsure).details)
+    assert unseeded(unsure.code) == ""
 
 
 def test_every_name_of_ours_in_an_advice_exists() -> None:
@@ -549,6 +641,9 @@ def test_what_the_hook_said_is_repeated_where_it_was_not_enough() -> None:
     words = ("random states are as they were when `a.pt` was saved", "not restored: the JAX key `key`")
     told = replace(seen, disturbed=tuple(replace(one, hook_words=words) for one in seen.disturbed))
     check(judge(told), Grade.INEXACT, "something else is missing", "hook: not restored: the JAX key `key`")
+    thread = ("a save in another thread is not consistent with the training",)
+    told = replace(seen, disturbed=tuple(replace(one, hook_words=thread) for one in seen.disturbed))
+    check(judge(told), Grade.INEXACT, "save in the thread that trains", f"hook: {thread[0]}")
 
 
 def test_a_run_that_leaves_only_checkpoints_can_be_compared() -> None:
@@ -589,7 +684,9 @@ def test_how_far_a_training_is_said_to_be_at_times_is_not_compared() -> None:
     said += [Point(1, 1, now, 2.0, {"loss": 3.0}), Point(2, 0, now, 2.0, {"progress": 0.5, "total_steps": 4.0})]
     assert reported_series(said) == {1: {"loss": ((1.0, 1.0), (2.0, 0.5)), "loss of rank 1": ((2.0, 3.0),)}}
     undisturbed = Trace("a-1", (AttemptTrace(reported_series(said[3:]).get(2, {}), 10.0),), FILES)
-    disturbed = Trace("a-2", (AttemptTrace(ran_s=6.0, evicted=True), AttemptTrace(ran_s=4.0, restored=True)), FILES)
+    disturbed = Trace(
+        "a-2", (AttemptTrace(ran_s=6.0, evicted=True), AttemptTrace(ran_s=4.0, restored=True, saved=True)), FILES
+    )
     assert judge(Evidence(undisturbed, (disturbed,))).grade is Grade.EXACT
 
 
@@ -601,8 +698,8 @@ def test_an_attempt_that_takes_as_long_as_the_whole_has_not_started_over_where_i
         1: 48.0,
         2: 60.0,
     }
-    undisturbed = Trace("a-1", (AttemptTrace(ran_s=10.0),), FILES)
+    undisturbed = Trace("a-1", (AttemptTrace(ran_s=10.0, printed=99),), FILES)
     for told, grade in ((60.0, Grade.EXACT), (5.0, Grade.LOSSY), (None, Grade.LOSSY)):
-        again = AttemptTrace(ran_s=10.0, restored=True, restored_step=48.0, told_step=told)
+        again = AttemptTrace(ran_s=10.0, restored=True, restored_step=48.0, told_step=told, saved=True, printed=99)
         disturbed = Trace("a-2", (AttemptTrace(ran_s=9.0, evicted=True, notice_s=1.0), again), FILES)
-        assert judge(Evidence(undisturbed, (disturbed,))).grade is grade, told
+        assert judge(Evidence(undisturbed, (disturbed,), pace=Pace(printed=99))).grade is grade, told

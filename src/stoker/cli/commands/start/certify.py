@@ -63,7 +63,7 @@ def command(
       inexact    it resumes, but not exactly: the numbers differ more than slightly
       lossy      the result is right, but much work was repeated
       broken     it failed, did not finish, or finished with other results
-      undecided  it is not deterministic, so nothing can be proved
+      undecided  nothing can be proved, for example because it is not deterministic
 
     with the reason and the lines to add. The exit code is 0 for exact and 1 for anything else. Outputs of these runs
     are not downloaded to your folder; the runs are deleted if the result is exact, and kept for inspection otherwise.
