@@ -7,6 +7,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -166,10 +167,18 @@ def test_a_missing_command_is_named(shell: Shell) -> None:
 def test_a_missing_requirement_is_named_before_anything_runs(shell: Shell) -> None:
     shell.write("requirements.txt", "no-such-package-for-stoker==99.99\n")
     shell.job("touch outputs/ran", environment="requirements.txt")
-    done = shell.stoker("run", code=None)
-    assert done.returncode != 0
-    assert "no-such-package-for-stoker" in done.stdout + done.stderr
-    assert shell.facts("job-1")["output_files"] == 0
+    done = shell.stoker("run", code=2)
+    assert "no-such-package-for-stoker" in done.stderr
+    assert json.loads(shell.stoker("ps", "--all", "--json").stdout)["runs"] == []
+
+
+def test_a_conda_file_of_pip_packages_is_locked_and_installed_by_uv(shell: Shell) -> None:
+    here = ".".join(map(str, sys.version_info[:2]))
+    shell.write("environment.yml", f"name: x\ndependencies: [python={here}, pip, {{pip: [six==1.16.0]}}]\n")
+    shell.write("train.py", "import six; print('six', six.__version__)")
+    shell.job("python train.py", environment="environment.yml")
+    assert "six 1.16.0" in shell.stoker("run").stdout
+    assert len(shell.facts("job-1")["lock"]) == 64
 
 
 def test_a_wrong_python_is_named(shell: Shell) -> None:

@@ -20,6 +20,7 @@ from stoker.model.job.fields import nearest
 from stoker.model.job.job import DataInput, Job, Launcher
 from stoker.model.node import Need, Offer, Pool
 from stoker.model.orders import DataOrder, Terminal
+from stoker.model.run.run import Submission
 from stoker.model.workspace import layout
 from stoker.model.workspace.store import is_twin, original
 from stoker.providers import Provider, surveyed
@@ -169,6 +170,17 @@ def _node_problems(job: Job, provider: Provider) -> list[Problem]:
                 expected = f"`requirements` or `python`: `{job.on}` does not support containers"
                 problems.append(Problem(f"environment.{field}", f"`{value}`", expected))
     return problems
+
+
+def check_software(submission: Submission, provider: Provider) -> None:
+    """Raises JobInvalid where new machines of the provider cannot install what the job names."""
+    file = submission.job.environment.requirements or ""
+    if file.endswith((".yml", ".yaml")) and not submission.lock and provider.features.market:
+        expected = (
+            f"packages under `pip:` alone: machines of `{submission.job.on}` have no conda. Activate that environment "
+            "here and leave out `environment`, or use an image"
+        )
+        raise JobInvalid([Problem("environment.requirements", f"`{file}`", expected)])
 
 
 def engine_notes(job: Job, provider: Provider) -> list[str]:

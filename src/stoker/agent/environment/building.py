@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.agent.environment.python import bring_python, bring_uv, check_python, find_python, which
+from stoker.agent.environment.python import bring_python, bring_uv, check_python, find_python, version_of, which
 from stoker.agent.environment.recipe import EnvironmentKind, Recipe, read_recipe, read_taken, spelled_out
 from stoker.agent.machine.machine import NodeFolder, NodeMachine, remove_tree
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes.family import MARK
 from stoker.files import take
 from stoker.model.cause import Cause
+from stoker.model.job.installing import tool_settings
+from stoker.model.job.sections import LOCK
 from stoker.model.orders import Orders, lock_of, users_of
 from stoker.model.run.report import MOST_PACKAGES
 
@@ -58,8 +60,17 @@ def prepare(orders: Orders, machine: NodeMachine, log: Path, stopping: Stopping,
         return python, ""
     workshop = Workshop(machine.folder, machine.environments, uv, environ, orders.key, log, stopping, tell)
     work = machine.folder.work
-    recipe = read_recipe(work, wanted.requirements) if wanted.requirements else read_taken(work)
+    recipe = read_recipe(work, wanted.requirements, _kinds(work, python)) if wanted.requirements else read_taken(work)
     return build(workshop, recipe, python, orders.snapshot)
+
+
+def _kinds(work: Path, python: str) -> tuple[str, ...]:
+    """What a lock may be for, to count for this Python on this machine."""
+    told = version_of(python) if (work / LOCK).exists() else None
+    system, minor = os.uname(), ".".join(told[0].split(".")[:2]) if told else ""
+    here = f"{sys.platform}-{system.machine}"
+    cloud = ("x86_64-manylinux_2_28",) if here == "linux-x86_64" else ()
+    return tuple(f"python {minor} on {one}" for one in (here, *cloud)) if minor else ()
 
 
 def packages(python: str) -> dict[str, str]:
@@ -87,8 +98,8 @@ def _pythons(machine: NodeMachine) -> str:
 
 
 def _python(orders: Orders, machine: NodeMachine, uv: str | None, tell: Tell) -> tuple[str, str | None]:
-    """The Python that the job names. On a cloud VM without it, uv downloads it; where that fails, too, and the job does
-    not insist, the VM's own is used."""
+    """The Python that the job names. On a machine without it, uv downloads it; where that fails, too, and the job does
+    not insist, the machine's own is used."""
     wanted, software, usual = orders.job.environment, orders.software, orders.python or sys.executable
     named, environ = wanted.python or (software.python if software else ""), _environ(orders, machine)
     if not named:
@@ -96,9 +107,9 @@ def _python(orders: Orders, machine: NodeMachine, uv: str | None, tell: Tell) ->
     try:
         return find_python(named, usual, uv, environ), uv
     except AttemptBroken as missing:
-        if software is None or "/" in named:
+        if "/" in named:
             raise
-        uv = uv or bring_uv(software.uv, machine.environments, tell)
+        uv = uv or (bring_uv(software.uv, machine.environments, tell) if software else None)
         if uv and (brought := bring_python(named, uv, environ, tell)):
             return brought, uv
         if wanted.python:
@@ -111,13 +122,6 @@ COMPLETE = ".stoker-complete"  # written last: a venv without it is incomplete
 _SETTINGS = re.compile(
     r"(UV|PIP)_.*(INDEX|FIND_LINKS|PRE|CONSTRAINT|OVERRIDE|BINARY|RESOLUTION|EXCLUDE_NEWER|TORCH_BACKEND|NO_DEPS).*"
 )
-_PIP_FOR_UV = {  # pip's setting, uv's, and uv's separator
-    "PIP_FIND_LINKS": ("UV_FIND_LINKS", ","),
-    "PIP_INDEX_URL": ("UV_INDEX_URL", " "),
-    "PIP_EXTRA_INDEX_URL": ("UV_EXTRA_INDEX_URL", " "),
-}
-_UV_INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
-_UNWANTED = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,7 @@ def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> tup
     Built unless it exists. Raises Broken, or Stopped.
     """
     name = recipe.label
-    settings = tool_settings(workshop.variables)
+    settings = {**tool_settings(workshop.variables), "CONDA_ALWAYS_YES": "1", "MAMBA_ALWAYS_YES": "1"}
     print_ = recipe.fingerprint(*_circumstances(python, settings, workshop), *([snapshot] if recipe.tied else []))
     venv = workshop.folder.environment if recipe.private else workshop.environments / print_
     start = time.monotonic()
@@ -152,7 +156,7 @@ def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> tup
         else:
             remove_tree(venv)
             listed = _listed(recipe, workshop)
-            for step in steps(recipe, python, venv, workshop.uv, listed):
+            for step in steps(recipe, python, venv, _tool(recipe, workshop), listed):
                 carry_out(step, f"install {recipe.label}", {**settings, "UV_PROJECT_ENVIRONMENT": str(venv)}, workshop)
             (venv / COMPLETE).write_text(json.dumps({"recipe": name, "python": python}))
             workshop.tell("environment", f"{name} was installed in {time.monotonic() - start:.1f} s")
@@ -170,15 +174,17 @@ def _own_code(recipe: Recipe) -> str:
 def _listed(recipe: Recipe, workshop: Workshop) -> Path:
     """The file that tools install from."""
     if recipe.kind is not EnvironmentKind.TAKEN:
-        return recipe.file
+        return recipe.listed or recipe.file
     workshop.folder.packages.write_text(spelled_out(recipe))
     return workshop.folder.packages
 
 
 def steps(recipe: Recipe, python: str, venv: Path, uv: str | None, listed: Path | None = None) -> list[list[str]]:
     """The commands that build it, in order. `listed` is the file to install from, if it is not the recipe's own."""
-    listed = listed or recipe.file
+    listed = listed or recipe.listed or recipe.file
     inside = str(venv / "bin" / "python")
+    if recipe.kind is EnvironmentKind.CONDA and not recipe.listed:
+        return [[str(uv), "env", "create", "--quiet", "--prefix", str(venv), "--file", str(listed)]]
     if not uv:
         if recipe.kind in (EnvironmentKind.UV_LOCK, EnvironmentKind.PYLOCK):
             raise AttemptBroken(
@@ -186,7 +192,8 @@ def steps(recipe: Recipe, python: str, venv: Path, uv: str | None, listed: Path 
                 "install uv",
                 cause=Cause.INSTALL_FAILED,
             )
-        wanted = _dependencies(recipe.file) if recipe.kind is EnvironmentKind.PROJECT else ["-r", str(listed)]
+        plain = recipe.kind is EnvironmentKind.PROJECT and not recipe.listed
+        wanted = _dependencies(recipe.file) if plain else ["-r", str(listed)]
         install = [[inside, "-m", "pip", "install", *wanted]] if wanted else []
         return [[python, "-m", "venv", str(venv)], *install]
     if recipe.kind is EnvironmentKind.UV_LOCK:
@@ -199,14 +206,18 @@ def steps(recipe: Recipe, python: str, venv: Path, uv: str | None, listed: Path 
     return [make, [uv, "pip", "install", "--quiet", "--python", inside, "-r", str(listed), *exactly]]
 
 
-def tool_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of uv and pip: settings of pip also apply to uv, where it has none of its own."""
-    settings = {name: value for name, value in environ.items() if name not in _UNWANTED}
-    own_index = any(name in settings for name in _UV_INDEXES)
-    for pip, (uv, separator) in _PIP_FOR_UV.items():
-        if pip in settings and uv not in settings and not (own_index and uv in _UV_INDEXES):
-            settings[uv] = separator.join(settings[pip].split())
-    return settings
+def _tool(recipe: Recipe, workshop: Workshop) -> str | None:
+    """What installs it; None: pip."""
+    if recipe.kind is not EnvironmentKind.CONDA or recipe.listed:
+        return workshop.uv
+    for name in ("micromamba", "mamba", "conda"):
+        if found := which(name, workshop.variables.get("PATH", "")):
+            return found
+    raise AttemptBroken(
+        f"`{recipe.file.name}` has packages that only conda installs, and micromamba is not on this machine",
+        "install micromamba there, or list the packages under `pip:`",
+        cause=Cause.INSTALL_FAILED,
+    )
 
 
 def _dependencies(project: Path) -> list[str]:

@@ -31,7 +31,7 @@ def find_python(wanted: str, usual: str, uv: str | None, environ: Mapping[str, s
     """The path of an interpreter. `wanted` is a version such as `3.12`, or a path; `usual` is tried first."""
     if "/" in wanted or wanted.startswith("~"):
         path = wanted.replace("~", environ.get("HOME", "~"), 1) if wanted.startswith("~") else wanted
-        if not _version(path):
+        if not version_of(path):
             found = "does not exist" if not Path(path).exists() else "is not a working Python"
             raise AttemptBroken(
                 f"the Python of this run, `{wanted}`, {found}", "check `environment.python`", cause=Cause.PYTHON_MISSING
@@ -45,7 +45,7 @@ def find_python(wanted: str, usual: str, uv: str | None, environ: Mapping[str, s
         )
     seen: dict[str, str] = {}
     for candidate in _candidates(wanted, usual, uv, environ):
-        if told := _version(candidate):
+        if told := version_of(candidate):
             version, path = told
             if version == wanted or version.startswith(f"{wanted}."):
                 return candidate if candidate == usual else path
@@ -95,7 +95,7 @@ def _candidates(wanted: str, usual: str, uv: str | None, environ: Mapping[str, s
             yield told.stdout.strip()
 
 
-def _version(python: str) -> tuple[str, str] | None:
+def version_of(python: str) -> tuple[str, str] | None:
     """Its version and its own path; None if it does not run."""
     if not os.access(python, os.X_OK):
         return None
@@ -244,7 +244,8 @@ def _advice(what: str, package: str, orders: Orders) -> str:
     if environment.requirements:
         return f"{what}: add the line `{package}` to `{environment.requirements}`"
     if orders.python:
-        return f"{what}: install it with `{environment.python or orders.python} -m pip install {package}`"
+        named = environment.python or orders.python
+        return f"{what}: install it with `{named if '/' in named else f'python{named}'} -m pip install {package}`"
     if environment.python and not environment.is_taken_along:
         return f"{what}, which `{environment.python}` on the node lacks: name a requirements file as `environment`"
     if environment.packages is Packages.NONE:

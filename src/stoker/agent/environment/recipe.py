@@ -6,19 +6,20 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from stoker.agent.attempt.endings import AttemptBroken
 from stoker.model.cause import Cause
-from stoker.model.job.sections import LIST, WHEELS
+from stoker.model.job.sections import LIST, LOCK, WHEELS
 
 
 class EnvironmentKind(StrEnum):
     REQUIREMENTS = "requirements"  # requirements*.txt and the like
-    PROJECT = "project"  # pyproject.toml
+    PROJECT = "project"  # pyproject.toml, or a poetry.lock beside it
+    CONDA = "conda"  # environment.yml
     UV_LOCK = "uv-lock"  # uv.lock beside a pyproject.toml
     PYLOCK = "pylock"  # pylock.toml
     TAKEN = "taken"  # packages of the Python that submitted the run
@@ -35,6 +36,7 @@ class Recipe:
     files: Mapping[str, bytes]
     tied: bool = False
     private: bool = False
+    listed: Path | None = None  # the lock to install from; None: the file itself
 
     @property
     def label(self) -> str:
@@ -49,27 +51,50 @@ class Recipe:
         return found.hexdigest()[:32]
 
 
-def read_recipe(work: Path, name: str) -> Recipe:
-    """Raises Broken where the file is missing, or of an unsupported kind."""
+def read_recipe(work: Path, name: str, locked_for: Collection[str] = ()) -> Recipe:
+    """`locked_for` is what a lock must be for, to count here. Raises Broken where the file is missing, or of an
+    unsupported kind."""
     file = work / name
     if not file.is_file():
         hint = "is it excluded by `.gitignore` or `.stokerignore`?"
         raise AttemptBroken(
             f"`{name}`, the environment of this run, is not in its source", hint, cause=Cause.ENVIRONMENT_MISSING
         )
-    if file.name == "uv.lock" or (file.name == "pyproject.toml" and file.with_name("uv.lock").is_file()):
+    kind = _kind(file)
+    if locked_for and _head(work / LOCK) in locked_for:
+        lock = work / LOCK
+        return Recipe(kind, file, {LOCK: lock.read_bytes()}, listed=lock)
+    if kind is EnvironmentKind.UV_LOCK:
         return _uv_lock(work, file.with_name("pyproject.toml"), file.with_name("uv.lock"))
-    if file.name == "pyproject.toml":
-        return Recipe(EnvironmentKind.PROJECT, file, {name: file.read_bytes()}, **_project_ties(file))
-    if re.fullmatch(r"pylock(\..+)?\.toml", file.name):
-        return Recipe(EnvironmentKind.PYLOCK, file, {name: file.read_bytes()})
-    if file.suffix in (".yml", ".yaml"):
+    if file.name == "poetry.lock":
         raise AttemptBroken(
-            f"`{name}` looks like a conda environment, which is not supported",
-            "list the packages for pip in a `requirements.txt`",
+            f"`{name}` was not submitted with its packages for this machine",
+            "submit it with the same version of Stoker, and set `environment.python`",
             cause=Cause.ENVIRONMENT_INVALID,
         )
-    return _requirements(work, file)
+    if kind is EnvironmentKind.REQUIREMENTS:
+        return _requirements(work, file)
+    local = kind is EnvironmentKind.PROJECT and _is_tied(file)
+    return Recipe(kind, file, {name: file.read_bytes()}, local, local)
+
+
+def _kind(file: Path) -> EnvironmentKind:
+    if file.name == "uv.lock" or (file.name == "pyproject.toml" and file.with_name("uv.lock").is_file()):
+        return EnvironmentKind.UV_LOCK
+    if file.name in ("pyproject.toml", "poetry.lock"):
+        return EnvironmentKind.PROJECT
+    if re.fullmatch(r"pylock(\..+)?\.toml", file.name):
+        return EnvironmentKind.PYLOCK
+    return EnvironmentKind.CONDA if file.suffix in (".yml", ".yaml") else EnvironmentKind.REQUIREMENTS
+
+
+def _head(lock: Path) -> str:
+    """What a lock is for, by its first line; empty where there is none."""
+    try:
+        with lock.open(encoding="utf-8") as file:
+            return file.readline().removeprefix("# ").strip()
+    except OSError:
+        return ""
 
 
 def read_taken(work: Path) -> Recipe:
@@ -93,13 +118,13 @@ def _uv_lock(work: Path, project: Path, lock: Path) -> Recipe:
             cause=Cause.ENVIRONMENT_INVALID,
         )
     files = {file.relative_to(work).as_posix(): file.read_bytes() for file in (project, lock)}
-    return Recipe(EnvironmentKind.UV_LOCK, project, files, **_project_ties(project))
+    local = _is_tied(project)
+    return Recipe(EnvironmentKind.UV_LOCK, project, files, local, local)
 
 
-def _project_ties(project: Path) -> dict[str, bool]:
+def _is_tied(project: Path) -> bool:
     """A workspace, or a source given as a path, is installed as a reference to its folder."""
-    local = _LOCAL_SOURCE.search(project.read_bytes()) is not None
-    return {"tied": local, "private": local}
+    return _LOCAL_SOURCE.search(project.read_bytes()) is not None
 
 
 _LOCAL_SOURCE = re.compile(rb"tool\.uv\.workspace|^\s*(workspace|path)\s*=|\{[^}]*\b(workspace|path)\s*=", re.M)

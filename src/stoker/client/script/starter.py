@@ -328,10 +328,23 @@ def _kept(found: SuggestedPlaces) -> list[str]:
 
 
 def _environment(folder: Path) -> list[str]:
-    for name in ("requirements.txt", "uv.lock", "pyproject.toml"):
+    for name in ENVIRONMENTS:
         if (folder / name).is_file():
-            return [_row(f"# environment: {name}", "installs this; the default is the Python you submit with")]
+            form = f"{{dockerfile: {name}}}" if name == "Dockerfile" else name
+            return [_row(f"# environment: {form}", "uses this; the default is the Python you submit with")]
     return []
+
+
+ENVIRONMENTS = (  # the most exact one first
+    "uv.lock",
+    "pylock.toml",
+    "poetry.lock",
+    "requirements.txt",
+    "pyproject.toml",
+    "environment.yml",
+    "environment.yaml",
+    "Dockerfile",
+)
 
 
 def _rest(script: Script) -> list[str]:

@@ -37,7 +37,7 @@ _PLATFORM = "x86_64-manylinux_2_28"
 _WITHIN_S = 60.0
 _MACHINES = ("x86_64", "aarch64")
 _ABSENT = re.compile(r"(?:no versions? of |Because )([A-Za-z0-9][\w.-]*?)(?:==\S+| was not found)", re.I)
-_UNREACHED = re.compile(r"error sending request|failed to fetch|dns error|connect|timed out|certificate|offline", re.I)
+UNREACHED = re.compile(r"error sending request|failed to fetch|dns error|connect|timed out|certificate|offline", re.I)
 _UNREACHED_MARK = "unreached"  # a file with the time of the last failed request
 _UNREACHED_S = 120.0
 _SETTING = re.compile(r"(UV|PIP)_.*")
@@ -143,7 +143,7 @@ def _compiled(
     if done.returncode:
         said = " ".join(line.strip(" ×╰─▶│├┬") for line in done.stderr.splitlines() if line.strip())
         absent = tuple(dict.fromkeys(_ABSENT.findall(said)))
-        unreached = not absent or (_UNREACHED.search(said) is not None and "No solution" not in said)
+        unreached = not absent or (UNREACHED.search(said) is not None and "No solution" not in said)
         return Resolved(reason=said[:400], absent=() if unreached else absent, checked=not unreached)
     packages = _packages(done.stdout)
     sized = [wheel.get("size") for one in packages for wheel in one.get("wheels", [])[:1]]
@@ -163,13 +163,16 @@ def _asked(
     given: str = "",
     settings: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """As a fresh machine would: without this computer's own settings, except its network settings."""
-    env = {name: value for name, value in environ.items() if not name.startswith(("UV_", "PIP_"))}
-    env |= {name: value for name, value in environ.items() if name in ("UV_CACHE_DIR", "UV_NATIVE_TLS")}
-    env |= {"UV_HTTP_TIMEOUT": "15", "UV_HTTP_RETRIES": "1", "UV_PYTHON_DOWNLOADS": "never"}
-    env |= settings or {}
+    env = from_outside(environ, settings or {})
     asked = [uv, "pip", "compile", "--quiet", "--no-config", "--format", "pylock.toml", *words]
     return subprocess.run(asked, env=env, input=given, cwd=place, capture_output=True, text=True, timeout=_WITHIN_S)
+
+
+def from_outside(environ: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+    """As a fresh machine would ask: without this computer's own settings, except its network settings."""
+    env = {name: value for name, value in environ.items() if not name.startswith(("UV_", "PIP_"))}
+    env |= {name: value for name, value in environ.items() if name in ("UV_CACHE_DIR", "UV_NATIVE_TLS")}
+    return env | {"UV_HTTP_TIMEOUT": "15", "UV_HTTP_RETRIES": "1", "UV_PYTHON_DOWNLOADS": "never"} | dict(settings)
 
 
 def _packages(lock: str) -> list[dict[str, Any]]:

@@ -116,7 +116,7 @@ def plan(job: Job, folder: Path, settings: ClientSettings, connection: Connectio
             *unmet_ranks(job),
             *opened.missing(job, prepared.tree),
             *large(prepared.tree.snapshot, new),
-            *(prepared.along.notes if prepared.along else ()),
+            *prepared.notes,
         ),
         findings=prepared.tree.findings,
         to_store=tuple(answer.get("to_store", ())),

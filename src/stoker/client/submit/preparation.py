@@ -29,6 +29,7 @@ from stoker.model.run.run import Submission
 from stoker.model.snapshot import EntryKind, Snapshot
 
 if TYPE_CHECKING:
+    from stoker.client.software.locking import Lock
     from stoker.client.software.taking import Along
 
 _CODE = (".py", ".pyx", ".ipynb", ".sh", ".bash", ".toml", ".cfg", ".ini", ".yaml", ".yml", ".md", ".c", ".cpp", ".cu")
@@ -142,6 +143,12 @@ class Prepared(NamedTuple):
     taken: FromShell  # from the shell
     elsewhere: bool = False  # its nodes do not share the files of this computer
     along: Along | None = None  # packages of the submitting Python
+    lock: Lock | None = None  # of the file that `environment` names
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is worth knowing of the software."""
+        return (*(self.along.notes if self.along else ()), *(self.lock.notes if self.lock else ()))
 
     def submission(self, key: str, name: str, settings: ClientSettings) -> Submission:
         return Submission(
@@ -155,6 +162,7 @@ class Prepared(NamedTuple):
             data_marks={use.name: use.mark for use in self.data if use.mark},
             packages=packages_here(self.job, settings.python, elsewhere=self.elsewhere),
             software=self.along.software if self.along else None,
+            lock=self.lock.id if self.lock else "",
             git=self.git.facts(),
             land_in=self.land_in,
             here=self.taken.here if settings.local else {},
@@ -191,9 +199,17 @@ def prepare(job: Job, folder: Path, settings: ClientSettings, *, elsewhere: bool
 
         along = taking.take(job, tree, settings)
         tree = tree.with_files(taking.files(along, settings.home.software), is_ours)
+    lock = None
+    if job.environment.requirements:
+        from stoker.client.software import locking  # not needed where no file is named
+
+        lock = locking.lock(job, source, settings, elsewhere=elsewhere)
+        tree = tree.with_files(locking.files(lock, settings.home.software), is_ours)
+        if lock.named and not job.environment.python:
+            job = replace(job, environment=replace(job.environment, python=lock.named))
     place = str(land_in) if settings.local else ""
     given = tuple(from_file.variables)
-    return Prepared(job, tree, left_out, git, data, secrets, place, given, taken, elsewhere, along)
+    return Prepared(job, tree, left_out, git, data, secrets, place, given, taken, elsewhere, along, lock)
 
 
 def packages_here(job: Job, python: str, *, elsewhere: bool) -> dict[str, str]:

@@ -96,6 +96,7 @@ def submit_again(
         data_marks={use.name: use.mark for use in uses if use.mark},
         packages=packages_here(again.job, old.python, elsewhere=elsewhere),
         software=old.software if elsewhere else None,
+        lock=old.lock,
         git=old.git,
         name=name,
         rerun_of="" if again.resumes else old.name,
@@ -130,8 +131,7 @@ def is_elsewhere(job: Job, connection: Connection) -> bool:
 
 
 def _worth_knowing(prepared: Prepared) -> list[str]:
-    along = prepared.along.notes if prepared.along else ()
-    return [*screening.lines(prepared.tree.findings), *along, *unmet_ranks(prepared.job)]
+    return [*screening.lines(prepared.tree.findings), *prepared.notes, *unmet_ranks(prepared.job)]
 
 
 def job_again(old: Run) -> Job:

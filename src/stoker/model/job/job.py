@@ -87,7 +87,9 @@ class Environment:
     """The software a run needs. Default: the Python that submits; in a cloud, the packages that the script imports."""
 
     requirements: str | None = a(
-        Maybe(FolderInTree()), "`requirements.txt`, `pyproject.toml` or a lock file to build a venv from", default=None
+        Maybe(FolderInTree()),
+        "`requirements.txt`, `pyproject.toml`, a lock file or a conda `environment.yml` to build a venv from",
+        default=None,
     )
     python: str | None = a(
         Maybe(PythonText()),

@@ -317,6 +317,7 @@ def _children(argument: Any) -> Iterator[Any]:
 
 FOLDER = ".stoker"  # in the snapshot; whatever a source has of that name is not sent
 LIST = f"{FOLDER}/packages.txt"  # exact versions, one on each line, as pip and uv read them
+LOCK = f"{FOLDER}/lock.txt"  # the requirements that the job names, resolved: exact versions with their hashes
 WHEELS = "wheels"  # beside the list: packages that no index has
 
 

@@ -148,6 +148,7 @@ class Run:
     here: Mapping[str, str] = field(default_factory=dict)  # variables for nodes that are the submitting computer
     packages: Mapping[str, str] = field(default_factory=dict)  # of its Python, as its newest node told or has it
     software: Software | None = None  # what its snapshot has of the submitting Python; None: nothing
+    lock: str = ""  # the hash of the lock in its snapshot; empty: it has none
     git: Git | None = None
     rerun_of: str = ""
     start: Start | None = None  # None: it starts from nothing
@@ -297,6 +298,7 @@ class Submission:
     data_marks: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     software: Software | None = None  # what its snapshot has of the submitting Python; None: nothing
+    lock: str = ""  # the hash of the lock in its snapshot; empty: it has none
     git: Git | None = None
     rerun_of: str = ""
     start_from: str = ""  # the name of an ended run whose last checkpoint it starts from; empty: it starts from nothing

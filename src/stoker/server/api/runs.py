@@ -24,6 +24,7 @@ from stoker.server.admission import (
     InputRequest,
     Pinned,
     admit,
+    check_software,
     check_terminal,
     engine_notes,
     no_effect,
@@ -105,6 +106,7 @@ async def accept(service: Service, submission: Submission, *, warms: bool = Fals
     submission, pool = replace(submission, job=job), cluster.pool if cluster else None
     offer = await call(lambda: admit(job, service.providers, pool=pool))
     await call(engine_notes, job, service.providers[job.on])
+    check_software(submission, service.providers[job.on])
     if submission.terminal:
         check_terminal(submission.job, submission.terminal, service.providers)
     if offer.unready:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.agent.environment.building import steps, tool_settings
+from stoker.agent.environment.building import steps
 from stoker.agent.environment.recipe import EnvironmentKind, Recipe, read_recipe, read_taken, spelled_out
+from stoker.model.job.installing import tool_settings
+from stoker.model.job.sections import LOCK
 
 
 def recipe(folder: Path, name: str, files: dict[str, str]) -> Recipe:
@@ -59,9 +61,22 @@ def test_a_file_that_is_included_and_missing_is_named(tmp_path: Path) -> None:
         recipe(tmp_path, "requirements.txt", {"requirements.txt": "-r nowhere.txt"})
 
 
-def test_a_conda_file_is_refused_with_a_way_out(tmp_path: Path) -> None:
-    with pytest.raises(AttemptBroken, match="conda"):
-        recipe(tmp_path, "environment.yml", {"environment.yml": "name: x"})
+def test_a_conda_file_is_installed_by_a_tool_of_conda(tmp_path: Path) -> None:
+    found = recipe(tmp_path, "environment.yml", {"environment.yml": "name: x"})
+    words = steps(found, "python", tmp_path / "venv", "/opt/micromamba")
+    assert words == [
+        ["/opt/micromamba", "env", "create", "--quiet", "--prefix", str(tmp_path / "venv"), "--file", str(found.file)]
+    ]
+
+
+def test_a_lock_counts_where_it_is_for_this_python_and_machine(tmp_path: Path) -> None:
+    files = {"requirements.txt": "six\n", LOCK: "# python 3.11 on linux-x86_64\nsix==1.16.0\n"}
+    recipe(tmp_path, "requirements.txt", files)
+    one, other = (read_recipe(tmp_path, "requirements.txt", (f"python {it} on linux-x86_64",)) for it in (3.11, 3.12))
+    assert (one.listed, other.listed) == (tmp_path / LOCK, None)
+    assert str(tmp_path / LOCK) in steps(one, "python", tmp_path / "venv", "uv")[-1]
+    (tmp_path / "requirements.txt").write_text("six # and a comment")
+    assert read_recipe(tmp_path, "requirements.txt", ("python 3.11 on linux-x86_64",)).files == one.files
 
 
 def test_a_lock_needs_its_project(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from stoker.cli.command import Command, json_option
 from stoker.cli.view import terminal
 from stoker.cli.view.terminal import say, show_json
 from stoker.client.script import opened
-from stoker.client.script.starter import Proposal, bring, propose
+from stoker.client.script.starter import ENVIRONMENTS, Proposal, bring, propose
 from stoker.client.settings import from_environment
 from stoker.client.source import screening
 from stoker.client.source.tree import scan
@@ -124,7 +124,9 @@ def found(job: Job) -> list[str]:
     """The job file in a few lines."""
     lines = [f"command   {job.run}"]
     software = job.environment.requirements or job.environment.image or job.environment.dockerfile
-    lines.append(f"software  {software}" if software else "software  your current Python")
+    other = next((name for name in ENVIRONMENTS if Path(name).is_file()), "")
+    beside = f"; found {other}: to use it, remove the `#` before `environment`" if other else ""
+    lines.append(f"software  {software}" if software else f"software  your current Python{beside}")
     lines.append(f"saves     {', '.join(dict.fromkeys([job.outputs, *job.checkpoints]))}")
     lines += [f"resumes   with {job.resume}"] if job.resume else []
     lines += [f"data      {name}: {use.dataset or use.path}" for name, use in job.data.items()]
