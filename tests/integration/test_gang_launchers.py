@@ -128,7 +128,8 @@ def test_an_elastic_script_is_restarted_by_torchrun_on_all_nodes(shell: Shell) -
     assert len(facts["attempts"]) == 1, "torchrun has restarted the ranks itself"
     for rank in (0, 1):
         said = said_by(shell, "job-1", rank)
-        assert re.findall(r"starts at \d restart (\d)", said) == ["0", "1"]
+        first, *restarted = re.findall(r"starts at \d restart (\d)", said)
+        assert first == "0" and restarted, "a node that is late to notice costs another one of the two restarts"
         assert "total 1" in said
 
 

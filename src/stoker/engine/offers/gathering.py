@@ -12,7 +12,18 @@ from stoker.engine.offers.market import Market, choose, fits_whole, needs, why_n
 from stoker.engine.patience import WEATHER
 from stoker.model.node import Offer
 from stoker.model.orders import Wish
+from stoker.model.run.report import GOOD, Outcome
 from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
+
+# How a node ends whose machine may be sound, and whose run may not start again, or not on a machine like this.
+_BY_ITSELF = (
+    *GOOD,
+    Outcome.BROKEN,
+    Outcome.TIMED_OUT,
+    Outcome.BUDGET_REACHED,
+    Outcome.CANCELLED,
+    Outcome.NOT_READY,
+)
 
 
 def leaving(run: Run) -> Iterator[int]:
@@ -27,10 +38,15 @@ def leaving(run: Run) -> Iterator[int]:
         if member.notice:
             if not member.notice.drill and not member.notice.returns:
                 yield member.node
-        elif (state_of(attempt, member).over and attempt.broken_at and not member.stays) or (
+        elif (_is_missing(attempt, member) and attempt.broken_at) or (
             not attempt.peers and run.job.deadline is not None
         ):
             yield member.node
+
+
+def _is_missing(attempt: Attempt, member: Member) -> bool:
+    """The next attempt needs another node in its place. One that ended by itself may have ended or paused the run."""
+    return state_of(attempt, member).over and not member.stays and member.outcome not in _BY_ITSELF
 
 
 def offers(

@@ -79,12 +79,15 @@ def price_now(run: Run, market: Market, offer: Offer) -> Decimal:
 
 def open_now(run: Run, market: Market, now: datetime) -> list[Offer]:
     """What can be requested now: within the price limit, and not just failed. An offer that the provider has refused to
-    this run for its own reason is excluded, as long as there is another; then, one in a place that refuses any size."""
+    this run for its own reason is excluded, as long as there is another; then, one in a place that refuses any size.
+    Where the others have no capacity, it is tried again from time to time: the reason may have passed."""
     offers = [offer for offer in _offers(run, market) if _affordable(run.job, offer)]
-    others = [offer for offer in offers if not _refused(run, offer)]
+    refused = [(offer, _refused_at(run, offer)) for offer in offers]
+    others = [offer for offer, at in refused if at is None]
     barred = _barred(run, now)
     elsewhere = [offer for offer in others if offer.place not in barred]
-    return [offer for offer in elsewhere or others or offers if now >= _closed_until(run, offer, now)]
+    found = [offer for offer in elsewhere or others or offers if now >= _closed_until(run, offer, now)]
+    return found or [offer for offer, at in refused if at and (now - at).total_seconds() >= BARRED_S]
 
 
 def why_none(run: Run, market: Market, now: datetime) -> str:
@@ -110,7 +113,8 @@ def _kinds(run: Run, market: Market, now: datetime) -> tuple[bool, ...]:
         return True, False
     if view.urgency is Urgency.URGENT:
         return False, True  # a machine that may be evicted is still better than none
-    waits = view.waits and any(offer.spot for offer in _offers(run, market))
+    # For spot that a provider has refused for its own reason, there is nothing to wait.
+    waits = view.waits and any(offer.spot and _refused_at(run, offer) is None for offer in _offers(run, market))
     return (True,) if waits else (True, False)
 
 
@@ -148,9 +152,10 @@ def _failures(run: Run, offer: Offer) -> Iterator[datetime | None]:
             yield attempt.ended_at
 
 
-def _refused(run: Run, offer: Offer) -> bool:
+def _refused_at(run: Run, offer: Offer) -> datetime | None:
     """Whatever the reason: an image that the size cannot boot is refused again; a temporary fault costs one size."""
-    return any(one.offer and _closes(one.trouble, one.offer, offer) for one in run.attempts)
+    found = (one for one in reversed(run.attempts) if one.offer and _closes(one.trouble, one.offer, offer))
+    return next((one.ended_at or one.asked_at for one in found), None)
 
 
 def _closes(trouble: str, asked: Offer, offer: Offer) -> bool:

@@ -131,11 +131,13 @@ class SharingPromises:
         agent = self._world.agents.get(machine.key)
         if agent and agent.notice and not agent.notice.drill:
             return True
-        if run.attempt is None or run.state not in UNDER_WAY:
+        if run.attempt is None or run.state not in (*UNDER_WAY, RunState.QUEUED):
             return False
+        mine = next((one for one in run.attempt.members if one.key == machine.key), None)
+        if run.state is RunState.QUEUED:  # its next attempt begins with the node that was requested for a lost one
+            return mine is not None and mine.spare is not None and is_replaced(run.attempt, mine)
         if machine.key in {spare_key(run, one) for one in run.attempt.members if one.notice is None}:
             return True  # the notice that it was requested at was withdrawn just now
-        mine = next((one for one in run.attempt.members if one.key == machine.key), None)
         return mine is not None and (machine.releasing or is_replaced(run.attempt, mine))
 
     def _nobody_starves(self) -> None:

@@ -18,6 +18,7 @@ from stoker.engine.rounds import _spare
 from stoker.model.job.job import Job, Spot
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.orders import Notice
+from stoker.model.run.report import Outcome
 from stoker.model.run.run import AttemptState, Run, RunState
 
 CHEAP = Offer("cloud", "small", "there", Decimal("0.10"), spot=True, network="there")
@@ -87,3 +88,18 @@ def test_nothing_is_asked_for_ahead_in_the_place_of_a_machine_that_stays(run: Ru
     )
     run = replace(run.with_newest(broken), state=RunState.RUNNING)
     assert list(gathering.leaving(run)) == [1]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "asked"),
+    [(None, [1]), (Outcome.EVICTED, [1]), (Outcome.BUDGET_REACHED, []), (Outcome.TIMED_OUT, []), (Outcome.BROKEN, [])],
+)
+def test_nothing_is_asked_for_ahead_where_the_run_may_not_start_again(
+    run: Run, now: datetime, outcome: Outcome | None, asked: list[int]
+) -> None:
+    """A node whose own fuse has ended it before the budget was spent: the next one would spend it."""
+    first, second = run.attempts[-1].peers
+    peers = replace(first, state=AttemptState.ENDED, outcome=outcome), replace(second, stays=True)
+    broken = replace(run.attempts[-1], state=AttemptState.RUNNING, peers=peers, broken_at=now)
+    run = replace(run.with_newest(broken), state=RunState.RUNNING)
+    assert list(gathering.leaving(run)) == asked

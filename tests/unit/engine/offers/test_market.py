@@ -87,6 +87,23 @@ def test_an_offer_that_is_refused_for_a_reason_of_its_own_is_closed_to_the_run(
     assert choose(run, market, later) == CHEAP, "with nothing else left, the run ends as others do that lose nodes"
 
 
+def test_a_refused_offer_is_tried_again_where_the_others_never_have_room(
+    run: Run, market: Market, now: datetime
+) -> None:
+    """A machine that could not be created once, and a place that is too narrow for the run: it would wait for ever."""
+    run = replace(run, job=replace(run.job, spot=Spot()))
+    spot = {("cloud", need): offers for need, offers in zip(needs(run.job), market.values(), strict=False)}
+    run = lost(run, CHEAP, now, "provider-failed")
+    tried, at = [], now
+    while at < now + timedelta(seconds=2 * BARRED_S):
+        if offer := choose(run, spot, at):
+            tried.append(offer)
+            run = lost(run, offer, at, "provider-failed" if offer == CHEAP else "no-capacity")
+        at += timedelta(seconds=30)
+    assert set(tried) == {CHEAP, OTHER}
+    assert tried.count(CHEAP) == 1, "it is not the first choice, and a size that cannot boot costs money"
+
+
 def test_a_place_that_refuses_two_sizes_comes_after_the_others(run: Run, now: datetime) -> None:
     """A cloud may close a whole region to a subscription; the cheapest sizes are all there."""
     spot, _ = needs(run.job)
