@@ -27,6 +27,7 @@ from stoker.model.workspace.home import Home
 from stoker.providers import Provider, Setup
 from stoker.providers.azure import AzureProvider
 from stoker.providers.azure.setup.cloud import open_cloud
+from stoker.providers.azure.watch import KEPT_S
 from stoker.stores.kinds import grant
 from stoker.stores.opening import open_store
 from stoker.testing.providers import ProviderContract
@@ -330,10 +331,10 @@ class TestAzureProvider(ProviderContract):
         assert counts[0] == counts[2] <= 4
 
     def test_nodes_at_work_are_listed_again_after_five_seconds_or_when_one_is_started_stopped_or_renewed(
-        self, tmp_path: Path
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        self.make(tmp_path)
-        provider = AzureProvider(Setup(Home(tmp_path), server="first"))
+        monkeypatch.setattr(CloseWatch, "looks_kept_s", KEPT_S)
+        provider = self.make(tmp_path)
         changes: tuple[Callable[[], None], ...] = (
             lambda: provider.start(self.request(tmp_path, "r-1")),
             lambda: provider.renew("r-1", 600.0),
@@ -345,6 +346,20 @@ class TestAzureProvider(ProviderContract):
             assert self._lists(provider) > 0
             self.cloud.wait(lambda _: {one.state for one in provider.look()} == {NodeState.UP})
             assert self._lists(provider) == 0
+
+    @pytest.mark.parametrize("path", ["/virtualMachines", "/resourceGroups", "/resources"])
+    def test_a_list_that_omits_a_node_at_work_makes_it_neither_gone_nor_restarting(
+        self, tmp_path: Path, path: str
+    ) -> None:
+        provider = self.make(tmp_path)
+        provider.start(self.request(tmp_path, "r-1"))
+        self.up(provider, "r-1")
+        self.cloud.order("fault", kind="omit", method="GET", path=path, times=6)
+        for _ in range(3):
+            assert [(one.key, one.state) for one in provider.look()] == [("r-1", NodeState.UP)]
+        self.cloud.order("calm")
+        self.take_away(provider, "r-1")
+        self.cloud.wait(lambda _: self._seen(provider, "r-1").taken)
 
     def _lists(self, provider: Provider) -> int:
         """Requests that one look sends."""

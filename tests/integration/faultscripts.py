@@ -45,10 +45,11 @@ class Script:
     seed: int
     sort: str  # good, failing or cancelled: how the run is to end
     mishaps: tuple[Mishap, ...]
+    story: str = "seed"
 
     @property
     def name(self) -> str:
-        return f"seed-{self.seed}"
+        return f"{self.story}-{self.seed}"
 
 
 def script(seed: int) -> Script:
@@ -59,6 +60,36 @@ def script(seed: int) -> Script:
     if sort == "cancelled":
         mishaps.append(Mishap(draw.randint(3, 15), "cancel"))
     return Script(seed, sort, tuple(sorted(mishaps, key=lambda one: one.step)))
+
+
+def unforeseen(seed: int) -> Script:
+    """What no document of Azure's names, at any request in the life of a run; it is to end well."""
+    draw = random.Random(f"unforeseen {seed}")
+    mishaps = [_oddity(draw) for _ in range(draw.randint(3, 5))]
+    mishaps.append(Mishap(draw.randint(3, 20), "evict", {"notice_s": draw.choice((30, 8, 0))}))
+    return Script(seed, "good", tuple(sorted(mishaps, key=lambda one: one.step)), "odd")
+
+
+# Codes that mean something to the client, and some that mean nothing to anybody.
+STATUSES = (400, 401, 403, 404, 405, 408, 409, 410, 412, 418, 423, 429, 500, 501, 502, 503, 504, 520)
+LISTS = (("GET", "/virtualmachines"), ("GET", "/resourcegroups"), ("GET", "/resources"))
+CALLS = (*ASKS, *LISTS, ("GET", "/deployments/"), ("GET", "/skus"), ("DELETE", ""), ("", "/roledefinitions/"), ("", ""))
+CHANGES = (("PUT", "/deployments/"), ("PUT", "/resourcegroups/"), ("DELETE", "/resourcegroups/"))
+
+
+def _oddity(draw: random.Random) -> Mishap:
+    kind = draw.choices(("error", "botch", "stall", "omit", "throttle"), (4, 3, 2, 2, 1))[0]
+    method, path = draw.choice({"error": CALLS, "throttle": CALLS, "omit": LISTS}.get(kind, CHANGES))
+    told: dict[str, Any] = {"kind": kind, "method": method, "path": path, "times": draw.randint(1, 3)}
+    match kind:
+        case "error" | "botch":
+            status = draw.choice([one for one in STATUSES if kind == "error" or one >= 500])
+            told |= {"status": status, "code": f"Unforeseen{draw.randint(1, 99)}", "message": "It is what it is."}
+        case "stall":
+            told["seconds"] = draw.choice((10, 60, 120))
+        case "throttle":
+            told |= {"times": 25, "seconds": draw.choice((1, 5, 10))}
+    return Mishap(draw.choice((0, 0, draw.randint(1, 24))), "fault", told)
 
 
 def _mishap(draw: random.Random) -> Mishap:
@@ -95,7 +126,7 @@ class Stage:
         for one in self._scripts.values():
             self._act(one.name, 0)
             self._submit(one)
-        give_up = time.monotonic() + PATIENCE_S
+        give_up = time.monotonic() + PATIENCE_S * (2 if self._cloud.hostile() else 1)
         while time.monotonic() < give_up:
             for name in self._scripts:
                 self._look(name)

@@ -85,24 +85,38 @@ def test_evicted_without_a_server_azure_restores_the_machine_and_the_run_ends_by
     assert "machine-restored" in timeline(shell, "closed")
 
 
+@pytest.fixture
+def roomy(user: tuple[Shell, Cloud]) -> Iterator[None]:
+    """With capacity, however hostile Azure is otherwise."""
+    cloud = user[1]
+    before = cloud.ask("weather")["allocation_failures"]
+    cloud.ask("weather", allocation_failures=0.0)
+    yield
+    cloud.ask("weather", allocation_failures=before)
+
+
 @pytest.mark.heavy
+@in_both_weathers_at_length
+@pytest.mark.usefixtures("roomy")
 def test_a_machine_that_was_switched_off_is_switched_on_again_and_keeps_its_disk(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     account(shell, cloud, eviction="Deallocate")
     begin(shell, "again", SHORT, 0.15, rest_at=5)
     reaches(shell, "again", 5)
+    first = shell.facts("again")["attempts"][-1]
     (before,) = cloud.machines()
     cloud.ask("evict", vm=before["vm"], notice_s=0)
-    shell.wait_for(lambda: len(shell.facts("again")["attempts"]) == 2, "the next attempt")
-    facts = shell.facts("again")
-    assert facts["attempts"][1]["offer"]["again"] == facts["attempts"][0]["key"]
+    shell.wait_for(lambda: shell.facts("again")["attempts"][-1]["key"] != first["key"], "the next attempt")
+    assert shell.facts("again")["attempts"][-1]["offer"]["again"] == first["key"]
     reaches(shell, "again", 20)
     (after,) = cloud.machines()
     assert (after["name"], after["boots"]) == (before["name"], 2)
-    assert [one["state"] for one in right_end(shell, cloud, "again", SHORT)["attempts"]] == ["evicted", "ended"]
+    assert served(right_end(shell, cloud, "again", SHORT)) == ["evicted", "ended"]
 
 
 @pytest.mark.slow  # the contract of the provider and the engine's tests have it in short
+@in_both_weathers
+@pytest.mark.usefixtures("roomy")
 def test_a_machine_that_cannot_be_switched_on_again_is_replaced_and_removed(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     account(shell, cloud, eviction="Deallocate")
@@ -111,8 +125,9 @@ def test_a_machine_that_cannot_be_switched_on_again_is_replaced_and_removed(user
     cloud.ask("fault", kind="allocation", times=1)
     cloud.ask("evict", vm=cloud.running()[0], notice_s=0)
     facts = right_end(shell, cloud, "elsewhere", SHORT)
-    assert [one["trouble"] for one in facts["attempts"]] == ["", "no-capacity", ""]
-    assert facts["attempts"][2]["offer"]["again"] == ""
+    assert [one["trouble"] for one in facts["attempts"]].count("no-capacity") == 1
+    assert served(facts) == ["evicted", "ended"]
+    assert facts["attempts"][-1]["offer"]["again"] == ""
 
 
 @pytest.mark.heavy

@@ -15,6 +15,7 @@ from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.account.grounds import OwnGroups
 from stoker.providers.azure.cloud import AzureCloud, Deployed, GroupMember, ResourceGroup, Vm
+from stoker.providers.azure.naming import NodePlace
 from stoker.providers.azure.watch import KEPT_S, NodeWatch
 
 READS_AN_HOUR = 12_000  # that Azure allows a login in a subscription
@@ -27,6 +28,7 @@ class ManyNodes:
 
     def __init__(self, count: int, *, up: bool = True) -> None:
         self.up = up
+        self.flickers = False  # lists omit what runs
         self.asked: Counter[str] = Counter()
         self.meanwhile: Callable[[], Any] = lambda: None  # while VMs are listed
         self.keys = [f"r-{number}" for number in range(count)]
@@ -43,6 +45,10 @@ class ManyNodes:
         if not self.up:
             return []
         return [Vm(self._group(key), "node", tags, False, "running", "d2", "eastus", True) for key in keys]
+
+    def is_running(self, place: NodePlace) -> bool:
+        self.asked["single"] += 1
+        return self.up or self.flickers
 
     def inventory(self) -> dict[str, list[GroupMember]]:
         self.asked["inventory"] += 1
@@ -144,6 +150,27 @@ def test_a_look_is_used_again_only_for_five_seconds_and_while_all_nodes_work() -
     cloud.up = True
     assert {one.state for one in seeing.look()} == {NodeState.UP}
     assert cloud.asked["vms"] == 6
+
+
+def test_what_a_list_omits_is_read_by_itself_as_long_as_it_runs() -> None:
+    cloud = ManyNodes(2)
+    seeing = watching(cloud, kept_s=0.0)
+    seeing.look()
+    cloud.up, cloud.flickers = False, True
+    assert [{one.state for one in seeing.look()} for _ in range(2)] == [{NodeState.UP}] * 2
+    assert cloud.asked["single"] == 4
+    cloud.flickers = False
+    assert [{one.state for one in seeing.look()} for _ in range(2)] == [{NodeState.STARTING}] * 2
+    assert cloud.asked["single"] == 6, "a node that does not run is not read by itself again"
+
+
+def test_a_node_that_was_stopped_is_not_looked_for() -> None:
+    cloud = ManyNodes(1)
+    seeing = watching(cloud, kept_s=0.0)
+    seeing.look()
+    cloud.up, cloud.flickers = False, True
+    seeing.stopped("r-0")
+    assert [one.state for one in seeing.look()] == [NodeState.STARTING]
 
 
 def test_a_look_without_nodes_is_not_used_again() -> None:

@@ -166,7 +166,7 @@ class AzureProvider:
     def stop(self, key: str) -> None:
         with self._changing():
             self._ground.stop(key)
-        self._watch.forget(key)
+        self._watch.stopped(key)
         self._gangs.pop(key, None)
 
     def renew(self, key: str, lease_s: float) -> None:

@@ -143,6 +143,13 @@ class AzureCloud(Clients):
                 return here, GroupMember(found.id, found.type, found.name, found.tags or {})
         return None
 
+    def is_running(self, place: NodePlace) -> bool:
+        """Read by itself: a list may omit what exists."""
+        with speaking(f"reading the VM of {_named(place)}"), suppress(missing_error()):
+            found = self._compute.virtual_machines.get(place.group, place.machine, expand="instanceView")
+            return _power(found) == "running" and not _is_deleting(found)
+        return False
+
     def switch_off(self, place: NodePlace) -> None:
         """Returns when Azure has accepted it: from then on the VM itself is not billed."""
         with speaking(f"deallocating the VM of {_named(place)}"), suppress(missing_error()):

@@ -46,13 +46,14 @@ class NodeWatch:
         self._inventory_at = -_INVENTORY_KEPT_S
         self._starting: dict[str, Starting | None] = {}  # by node key: VMs that are being restarted
         self._ask_again: dict[str, float] = {}  # by node key: when to poll a deployment that is still running
+        self._running: dict[str, Holding] = {}  # by node key: those whose VM ran at the last look
         self.places: dict[str, NodePlace] = {}  # by node key: where it was last seen
 
     def look(self) -> list[NodeSight]:
         steady, changes, now = self._steady, self._changes, self._clock()
         if steady and now - steady[0] < self._kept_s:
             return steady[1]
-        found = self._ground.found()
+        found = self._completed(self._ground.found())
         self.places = {one.marks.key: one.place for one in found}
         self._ask_again = {key: at for key, at in self._ask_again.items() if key in self.places}
         sights = [self._seen(one) for one in found]
@@ -71,6 +72,28 @@ class NodeWatch:
 
     def forget(self, key: str) -> None:
         self._starting.pop(key, None)
+
+    def stopped(self, key: str) -> None:
+        self.forget(key)
+        self._running.pop(key, None)
+
+    def _completed(self, found: list[Holding]) -> list[Holding]:
+        """With the nodes that a list of Azure's has just omitted, although their VMs run."""
+        vms = {(one.vm.group, one.vm.name) for one in found if one.vm}
+        going = {one.marks.key for one in found if one.deleting}
+        omitted = [
+            one
+            for key, one in list(self._running.items())
+            if one.vm and (one.vm.group, one.vm.name) not in vms and key not in going
+        ]
+        kept = {one.marks.key: one for one in omitted if self._cloud.is_running(one.place)}
+        found = [*(one for one in found if one.marks.key not in kept), *kept.values()]
+        self._running = {
+            one.marks.key: one
+            for one in found
+            if one.vm and one.vm.power == "running" and not one.deleting and not one.vm.deleting
+        }
+        return found
 
     def _seen(self, one: Holding) -> NodeSight:
         marks = one.marks

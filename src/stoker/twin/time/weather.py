@@ -128,12 +128,17 @@ def pick(choices: tuple[float, ...], *key: object) -> float:
     return choices[int(draw(*key) * len(choices))]
 
 
+ANSWERS = ("throttle", "slow", "lose", "error", "botch", "omit", "stall")  # to any request
+KINDS = (*ANSWERS, "allocation", "refuse")
+
+
 @dataclass(frozen=True, slots=True)
 class OrderedFault:
     """A fault ordered by a test. It affects the next `times` matching requests.
 
-    `kind` is `throttle`, `slow`, `lose`, `allocation`, `error` or `refuse`; an error responds with `status`, `code`,
-    `message`, and a refusal does the same for a part of a deployment.
+    `kind` is one of `KINDS`. An error responds with `status`, `code`, `message`; a botched request does, too, after it
+    was executed, and so does a part of a deployment that is refused. A stalled one takes `seconds` longer to complete,
+    and an omission is an empty list.
     """
 
     kind: str

@@ -229,14 +229,28 @@ class Application:
             return _refused(throttled(max(1, int(self._world.clock.real_s(trouble.seconds))), request.path))
         if trouble.kind == "error":
             return _refused(Refused(trouble.status, trouble.code, trouble.message))
-        response = self._answered(request)
-        if trouble.kind == "slow":
-            return replace(response, wait_s=self._world.clock.real_s(trouble.seconds))
-        return replace(response, lost=True) if trouble.kind == "lose" else response
+        response = self._answered(request, trouble.seconds if trouble.kind == "stall" else 0.0)
+        match trouble.kind:
+            case "slow":
+                return replace(response, wait_s=self._world.clock.real_s(trouble.seconds))
+            case "lose":
+                return replace(response, lost=True)
+            case "botch":
+                return _refused(Refused(trouble.status, trouble.code, trouble.message))
+            case "omit" if isinstance(response.body, dict) and "value" in response.body:
+                return replace(response, body={**response.body, "value": []})
+        return response
 
-    def _answered(self, request: WebRequest) -> Response:
+    def _answered(self, request: WebRequest, stalled_s: float) -> Response:
+        def decided(cloud: CloudState, now: float) -> tuple[CloudState, ArmAnswer]:
+            after, answer = self._decided(cloud, request, now)
+            begun = [one for key, one in after.operations.items() if stalled_s and key not in cloud.operations]
+            for operation in begun:
+                after = after.put_operation(replace(operation, due_at=operation.due_at + stalled_s))
+            return after, answer
+
         try:
-            answer = self._world.change(lambda cloud, now: self._decided(cloud, request, now))
+            answer = self._world.change(decided)
         except Refused as refusal:
             return _refused(refusal)
         return Response(answer.status, answer.body, {**answer.headers, **_LEFT})
@@ -265,8 +279,7 @@ _LEFT = {"x-ms-ratelimit-remaining-subscription-reads": "11999"}
 def _trouble(cloud: CloudState, request: WebRequest) -> tuple[CloudState, weather.OrderedFault]:
     """The fault of this request: one ordered by a test, else the weather's."""
     number = cloud.requests + 1
-    kinds = ("throttle", "slow", "lose", "error")
-    fault, left = weather.take(cloud.faults, kinds, request.method, request.path)
+    fault, left = weather.take(cloud.faults, weather.ANSWERS, request.method, request.path)
     if fault is None:
         word = cloud.weather.trouble(number)
         fault = weather.OrderedFault(word, seconds=cloud.weather.slow_s if word == "slow" else _THROTTLED_S)

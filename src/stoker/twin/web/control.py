@@ -20,7 +20,7 @@ from stoker.twin.market import catalog, prices
 from stoker.twin.refusal import Refused, invalid
 from stoker.twin.state import CloudState, Instance, PriceOrder, Principal, Resource, ScheduledEvent, name_uuid
 from stoker.twin.time import power
-from stoker.twin.time.weather import FORECASTS, OrderedFault, forecast
+from stoker.twin.time.weather import FORECASTS, KINDS, OrderedFault, forecast
 from stoker.twin.web.server import Response, WebRequest
 from stoker.twin.world import TwinWorld
 
@@ -124,8 +124,8 @@ class TwinControl:
     def _fault(self, order: Mapping[str, Any]) -> None:
         """An `OrderedFault`: `{kind, method, path, times, …}`."""
         fault = OrderedFault(**order)
-        if fault.kind not in ("throttle", "slow", "lose", "error", "allocation", "refuse"):
-            raise invalid(f"unknown fault `{fault.kind}`")
+        if fault.kind not in KINDS:
+            raise invalid(f"unknown fault `{fault.kind}`, expected one of {', '.join(KINDS)}")
         self._set(lambda cloud, _: replace(cloud, faults=(*cloud.faults, fault)))
 
     def _weather(self, order: Mapping[str, Any]) -> Any:
