@@ -83,7 +83,7 @@ def _oddity(draw: random.Random) -> Mishap:
     told: dict[str, Any] = {"kind": kind, "method": method, "path": path, "times": draw.randint(1, 3)}
     match kind:
         case "error" | "botch":
-            status = draw.choice([one for one in STATUSES if kind == "error" or one >= 500])
+            status = draw.choice([one for one in STATUSES if kind == "error" or one > 404])
             told |= {"status": status, "code": f"Unforeseen{draw.randint(1, 99)}", "message": "It is what it is."}
         case "stall":
             told["seconds"] = draw.choice((10, 60, 120))

@@ -136,8 +136,6 @@ def test_a_locked_group_is_switched_off_told_of_and_removed_when_the_lock_is_gon
     shell.wait_for(lambda: shell.facts("locked")["state"] == "succeeded", "the end", 90)
     shell.wait_for(lambda: cloud.machines()[0]["power"] == "deallocated", "the machine to be off", 30)
     cleaned = shell.stoker("cleanup", "--yes", code=1)
-    assert "could not be removed" in cleaned.stderr
-    assert "the resource has a lock" in cleaned.stderr
     assert "az lock delete" in cleaned.stderr
     cloud.arm("DELETE", lock, version="2020-05-01")
     shell.stoker("cleanup", "--yes")

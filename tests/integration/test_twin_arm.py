@@ -252,6 +252,24 @@ def test_slow_and_broken_answers_can_be_ordered(cloud: TwinHandle, azure: Azure,
         cloud.order("fault", kind="flood")
 
 
+def test_a_botched_request_was_executed_a_stalled_one_takes_longer_and_a_list_may_omit_what_exists(
+    cloud: TwinHandle, azure: Azure, group: str
+) -> None:
+    cloud.order("fault", kind="botch", method="DELETE", status=418, code="Unforeseen")
+    cloud.order("fault", kind="stall", method="DELETE", seconds=10_000)
+    with pytest.raises(HttpResponseError) as refused:
+        azure.groups.begin_delete(group, polling=False)
+    assert (refused.value.status_code, getattr(refused.value.error, "code", "")) == (418, "Unforeseen")
+    cloud.wait(lambda now: now.find(f"/subscriptions/{now.subscription}/resourceGroups/{group}") is None)
+    azure.groups.create_or_update(group, {"location": "eastus"})
+    azure.groups.begin_delete(group, polling=False)
+    cloud.order("fault", kind="omit", method="GET", path="resourceGroups")
+    assert list(azure.groups.list()) == []
+    assert [one.properties.provisioning_state for one in azure.groups.list() if one.name == group] == ["Deleting"]
+    cloud.order("speed", speed=100_000)
+    cloud.wait(lambda now: now.find(f"/subscriptions/{now.subscription}/resourceGroups/{group}") is None)
+
+
 def test_logins_that_are_wrong_expired_or_without_rights_are_distinguished(
     cloud: TwinHandle, azure: Azure, group: str
 ) -> None:
