@@ -168,6 +168,23 @@ def test_a_lease_that_becomes_short_is_given_at_once(leases: Leases, make_run: M
     assert not leases.is_due(over, leases.lasting_s(run, over))
 
 
+def test_a_lease_that_becomes_long_is_given_at_once(leases: Leases, make_run: Make, now: datetime) -> None:
+    run, one = make_run(job={"on": "cloud"}), attempt(now)
+    leases.renew(run, one, 600.0)
+    assert leases.is_due(one, 86_400.0)
+
+
+def test_a_node_requested_ahead_is_marked_with_its_new_lease_in_the_round_after_its_orders(
+    leases: Leases, make_run: Make, now: datetime
+) -> None:
+    run, one = make_run(job={"on": "cloud"}), attempt(now)
+    leases.renew(run, one, 600.0)
+    leases.renew(run, one, 86_400.0)  # with its orders: nothing is written on a node that exists
+    assert leases.is_due(one, 86_400.0)
+    leases.renew(run, one, 86_400.0)
+    assert not leases.is_due(one, 86_400.0)
+
+
 class Hanging(Costing):
     """A cloud that accepts a tag, and does not answer until it is released."""
 

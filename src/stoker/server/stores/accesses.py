@@ -253,9 +253,11 @@ class Leases:
         return reckoning.idle(self._providers[run.job.on].features)
 
     def is_due(self, attempt: Member, lease_s: float) -> bool:
-        """Cheap: asked in every round. One that becomes much shorter is given at once."""
+        """Cheap: asked in every round. One that becomes much shorter or longer is given at once: after a raised budget
+        the server may go away."""
         due, before_s = self._given.get(attempt.key, (0.0, 0.0))
-        return bool(lease_s) and (self._clock.now().timestamp() >= due or lease_s < before_s / 2)
+        changed = not before_s / 2 <= lease_s <= before_s * 2
+        return bool(lease_s) and (changed or self._clock.now().timestamp() >= due)
 
     def renew(self, run: Run, attempt: Member, lease_s: float) -> None:
         if not lease_s:
@@ -266,7 +268,11 @@ class Leases:
         key = layout.lease(run.id, attempt.number, attempt.node)
         self._stores.of(run).put(key, self.accesses.signed(run, attempt, key, wire.dump(lease)))
         self.renewed_at[attempt.key] = self._clock.now()
-        self._given[attempt.key] = self._clock.now().timestamp() + min(lease_s / RENEWALS, OFTEN_S), lease_s
+        _, before_s = self._given.get(attempt.key, (0.0, 0.0))
+        # A node that was requested ahead exists when it gets its orders, and its mark still tells of the short lease.
+        grown = 0 < before_s < lease_s / 2
+        pause_s = 0.0 if grown else min(lease_s / RENEWALS, OFTEN_S)
+        self._given[attempt.key] = self._clock.now().timestamp() + pause_s, lease_s
 
     def mark(self, run: Run, attempt: Member, lease_s: float) -> None:
         """Writes on the node how long it may stay. Only for `stoker cleanup`: the node does not read it."""
