@@ -193,14 +193,15 @@ class EffortMeter:
         self._blocked_s = 0.0  # at that time
         self.restored_s = 0.0
         self._before: Effort | None = None
-        self._undone_s, self._evictions = 0.0, 0
+        self._undone_s = 0.0
+        self._evicted_at: tuple[datetime, ...] = ()
         self.began_from: Kept | None = None
         self._running_since = 0.0  # 0: the script has not started
 
     def continue_from(self, before: Effort | None) -> None:
         """Adds the effort of an earlier VM of this attempt, which was evicted, except for what it had not saved."""
         self._before = before or Effort(datetime.now(UTC))
-        self._evictions = min(self._before.evictions + 1, MOST_EVICTIONS)
+        self._evicted_at = (*self._before.evicted_at, self._before.at)[-MOST_EVICTIONS:]
         self._undone_s = self._before.undone_s + self._before.unsaved_s
         phase, since, spent = self._state
         self._state = (phase, since, {**self._before.phases, **spent})
@@ -235,7 +236,7 @@ class EffortMeter:
             blocked_s=min((self._blocked_s or self._toll_s()) + idle_s + self._earlier("blocked_s"), running_s),
             waited_s=min(self._asked.waited_s() + self._earlier("waited_s"), running_s),
             undone_s=round(min(self._undone_s, running_s), 6),
-            evictions=self._evictions,
+            evicted_at=self._evicted_at,
             at_rest=self._asked.idle_since() is not None,
             unsaved_s=self._unsaved_s(end - idle_s, running_s),
             step=self._asked.step(),

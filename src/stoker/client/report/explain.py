@@ -61,6 +61,7 @@ _TOLD = frozenset(
         "kept",
         "landing-failed",
         "left-behind",
+        "machine-restored",
         "moving",
         "not-ready",
         "notice-withdrawn",
@@ -77,7 +78,7 @@ _TOLD = frozenset(
         "target-reached",
     }
 )
-_EACH = ("price", "checkpoint-left-out")  # each event is different
+_EACH = ("price", "checkpoint-left-out", "machine-restored")  # each event is different
 _SAME_S = 10.0  # events of server and agent within this time are the same event
 
 
@@ -118,7 +119,7 @@ def _submitted(run: Run, clock: Clock) -> str:
 
 def _attempts(run: Run, receipt: Receipt, clock: Clock) -> Iterator[_Line]:
     stays = {stay.attempt: stay for stay in receipt.stays}
-    taken = {one.attempt: one for one in receipt.taken}
+    taken = {one.attempt: one for one in receipt.taken if not one.alone}  # of the others, the node itself tells
     refused: list[Attempt] = []
     before: Attempt | None = None
     for attempt in run.attempts:

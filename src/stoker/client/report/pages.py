@@ -172,6 +172,7 @@ def compared(spent: Decimal, undisturbed: Decimal) -> str:
 def taken_words(one: Taken, clock: Clock) -> str:
     """`attempt 1 evicted 14:02:25 with 30 s notice: 10 steps, 20 s and $0.0200 of work repeated`"""
     warned = "without notice" if one.notice_s is None else f"with {duration(one.notice_s)} notice"
+    warned = "while no server was running" if one.alone else warned
     told = f"attempt {one.attempt} {one.how} {clock(one.at)} {warned if one.how != 'moved' else ''}".rstrip()
     if not one.redone.seconds and not one.steps_lost:
         safe = f"step {step(one.safe_step)} was saved" if one.safe_step is not None else "no work was lost"

@@ -219,12 +219,11 @@ def _taken(run: Run, stays: Sequence[Stay], lost: Mapping[int, Loss]) -> Iterato
 def _restored(attempt: Attempt, redone: Mapping[int, Share]) -> Iterator[Taken]:
     """Machines of an attempt that were evicted while no server was running. Which of them lost what is unknown: the
     last one stands for all."""
-    effort = attempt.effort
-    count = effort.evictions if effort else 0
+    gone_at = attempt.effort.evicted_at if attempt.effort else ()
     ends = attempt.state not in _TAKEN
-    for number in range(1, count + 1):
-        cost_it = redone.get(attempt.number, Share()) if number == count and ends else Share()
-        yield Taken(attempt.number, effort.at if effort else attempt.asked_at, "evicted", None, cost_it)
+    for number, at in enumerate(gone_at, 1):
+        cost_it = redone.get(attempt.number, Share()) if number == len(gone_at) and ends else Share()
+        yield Taken(attempt.number, at, "evicted", None, cost_it, alone=True)
 
 
 def _reached(attempt: Attempt, loss: Loss) -> float | None:

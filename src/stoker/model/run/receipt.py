@@ -63,6 +63,7 @@ class Taken:
     safe_step: float | None = None  # from which the run resumed; None: unknown, or from nothing
     steps_lost: float | None = None  # None: unknown
     again: str = ""  # where the script began again below what it had reached, as it counts itself: `epoch 0`
+    alone: bool = False  # while no server was running: `at` is when it was last heard, and its notice is unknown
 
 
 @dataclass(frozen=True, slots=True)

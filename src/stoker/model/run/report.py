@@ -162,7 +162,8 @@ class Effort:
     undone_s: Seconds = (
         0.0  # of running: on earlier machines of the attempt, behind the checkpoint it then resumed from
     )
-    evictions: Annotated[int, Within(0, MOST_EVICTIONS)] = 0  # of the attempt's earlier machines, with nobody there
+    # Of the attempt's earlier machines, evicted with nobody there: when each was last heard, by its own clock.
+    evicted_at: Annotated[tuple[datetime, ...], Most(MOST_EVICTIONS)] = ()
     at_rest: bool = False  # it has made its last save, and does nothing more: it waits for its end
     step: float | None = None  # the last one reported
     began_from: Kept | None = None  # None: from nothing

@@ -175,15 +175,15 @@ def test_an_effort_survives_its_journey(meter: EffortMeter, watch: Watch) -> Non
 
 
 def test_a_machine_that_was_restored_adds_to_what_the_one_before_it_did(tmp_path: Path) -> None:
-    watch = Watch()
+    watch, now = Watch(), datetime.now(UTC)
     before = Effort(
-        datetime.now(UTC),
+        now,
         {"unpacking": 2.0, "running": 60.0},
         restored_s=1.0,
         blocked_s=4.0,
         unsaved_s=15.0,
         undone_s=5.0,
-        evictions=1,
+        evicted_at=(now - timedelta(hours=1),),
         kept=kept(a_set(15.0)),
     )
     meter = EffortMeter(tmp_path / "toll", clock=watch)
@@ -194,6 +194,6 @@ def test_a_machine_that_was_restored_adds_to_what_the_one_before_it_did(tmp_path
     effort = meter.now()
     assert effort.phases == {"unpacking": 5.0, "running": 70.0, "preparing": 1.0}
     assert (effort.restored_s, effort.blocked_s) == (3.0, 4.0)
-    assert (effort.undone_s, effort.evictions) == (20.0, 2)
+    assert (effort.undone_s, effort.evicted_at) == (20.0, (now - timedelta(hours=1), now))
     assert effort.unsaved_s == 10.0, "of this machine's own work"
     assert effort.began_from is None, "the attempt itself began from nothing"

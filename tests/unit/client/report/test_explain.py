@@ -76,6 +76,17 @@ def test_an_eviction_without_notice_says_so() -> None:
     assert "it was evicted without notice" in told(story(evicted(notice_s=None), Told(asked=150)))[2]
 
 
+def test_machines_that_were_evicted_with_nobody_there_are_told_at_their_times_and_the_attempt_is_not() -> None:
+    run = story(Told(work=100))
+    (attempt,) = run.attempts
+    assert attempt.effort
+    effort = replace(attempt.effort, evicted_at=(at(50), at(60)))
+    run = replace(run, attempts=(replace(attempt, effort=effort),))
+    lines = told(run, *(Event(at(when), "machine-restored", f"restored {when}") for when in (70, 75)))
+    assert [line for line in lines if "restored" in line] == ["14:01:10 restored 70", "14:01:15 restored 75"]
+    assert not [line for line in lines if "evicted" in line]
+
+
 def test_a_drill_is_called_one() -> None:
     drill = Notice(at(100), at(130))
     run = story(evicted(facts={"notice": drill}), Told(asked=150))

@@ -61,11 +61,12 @@ def test_an_eviction_while_nobody_was_there_counts_with_the_work_that_was_done_t
     run = story(Told(work=100))
     effort = run.attempts[0].effort
     assert effort
-    restored = replace(run.attempts[0], effort=replace(effort, undone_s=30.0, evictions=2))
+    restored = replace(run.attempts[0], effort=replace(effort, undone_s=30.0, evicted_at=(at(20), at(60))))
     run = replace(run, attempts=(restored,))
     made = receipt(run, at(1000))
     assert (seconds(made)["redone"], seconds(made)["useful"]) == (30, 70)
-    assert [(one.attempt, one.how) for one in made.taken] == [(1, "evicted"), (1, "evicted")]
+    assert [(one.attempt, one.how, one.at) for one in made.taken] == [(1, "evicted", at(20)), (1, "evicted", at(60))]
+    assert all(one.alone for one in made.taken), "nobody saw whether they had notice"
     assert sum(one.redone.seconds for one in made.taken) == 30
     adds_up(made, run)
 
