@@ -40,6 +40,17 @@ def login(message: str) -> StokerError:
     return translated(ClientAuthenticationError(message), "listing VMs")
 
 
+def test_a_price_above_the_maximum_is_told_with_both_as_the_job_knows_them() -> None:
+    """The maximum that Azure repeats is that of the VM alone, without its disk and address."""
+    said = (
+        "Unable to perform operation 'Create VM' since the provided max price '0.028 USD' is lower than the current "
+        "spot price '0.5 USD' for Azure Spot VM size 'Standard_D2as_v5'."
+    )
+    error = refused("SpotPriceGreaterThanProvidedMaxPrice", said)
+    assert isinstance(error, PriceTooHigh)
+    assert {"Standard_D2as_v5", "$0.5", "$0.028", "`spot.max_price`"} <= set(error.message.split())
+
+
 @pytest.mark.parametrize(
     ("said", "words", "hint"),
     [

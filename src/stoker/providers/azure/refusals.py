@@ -53,6 +53,7 @@ _LIMIT = re.compile(
 )
 _FAMILY = re.compile(r"approved ([\w .-]+?) ?(?:vCPUs|Cores) quota", re.IGNORECASE)
 _WHERE = re.compile(r"Location: ([\w ]+)", re.IGNORECASE)
+_PRICES = re.compile(r"max price '([\d.]+) USD' .*current spot price '([\d.]+) USD' .*VM size '([\w-]+)'", re.DOTALL)
 _REQUEST = re.compile(r"increase at (https://\S+)", re.IGNORECASE)
 _FAMILIES = {"lowpriority": "spot machines", "total regional": "all sizes together"}  # as Azure names them
 _QUOTAS = "https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlade/~/myQuotas"
@@ -147,6 +148,9 @@ def _capacity(doing: str, message: str) -> ProviderFailed:
 
 def _price(doing: str, message: str) -> ProviderFailed:
     hint = "raise `spot.max_price`, name other sizes or regions, or allow on-demand: stoker plan shows prices"
+    if found := _PRICES.search(message):
+        most, price, size = found.groups()
+        message = f"{size} costs ${price} an hour now, and `spot.max_price` leaves ${most} beside its disk and address"
     return PriceTooHigh(f"{doing}: the spot price is above the run's maximum: {message}", hint=hint)
 
 
