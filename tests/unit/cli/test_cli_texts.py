@@ -220,6 +220,22 @@ def test_everything_about_a_run_is_shown(make_run: MakeRun) -> None:
     assert "event 50" not in text
 
 
+def test_refusals_one_after_the_other_are_one_row(make_run: MakeRun) -> None:
+    hours = (NOW - timedelta(hours=9) + timedelta(minutes=5 * number) for number in range(100))
+    refused = [
+        Attempt(
+            number, f"r-{number}", AttemptState.LOST, asked_at, trouble="price-too-high", message=f"costs ${number}"
+        )
+        for number, asked_at in enumerate(hours, 2)
+    ]
+    worked = (Attempt(number, f"r-{number}", AttemptState.EVICTED, NOW, started_at=NOW) for number in (1, 102))
+    first, last = worked
+    lines = portrait(make_run(attempts=(first, *refused, last)), [], [], HERE, NOW, 200, plain)
+    table = lines[lines.index("attempts") + 2 :][:3]
+    assert [line.split()[:2] for line in table] == [["1", "evicted"], ["2-101", "refused"], ["102", "evicted"]]
+    assert "100 tries" in table[1] and "costs $101" in table[1]
+
+
 def test_a_queued_run_has_a_short_portrait(make_run: MakeRun) -> None:
     lines = portrait(make_run(), [], [], HERE, NOW, 100, plain)
     assert lines[0] == "ants-1 queued"

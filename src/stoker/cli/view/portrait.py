@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 
 from stoker.cli.view import words
@@ -282,8 +283,22 @@ def _attempts(run: Run, now: datetime, width: int, paint: Paint) -> list[str]:
         Column("EXIT", right=True),
         Column("", least=16),
     )
-    rows = [row for one in run.attempts for row in _rows(one, now)]
+    rows: list[list[TableCell | str]] = []
+    for refused, some in groupby(run.attempts, lambda one: bool(one.trouble) and one.started_at is None):
+        tries = list(some)
+        rows += [_refused(tries, now)] if refused else [row for one in tries for row in _rows(one, now)]
     return table(columns, rows, width - 2, paint) if rows else []
+
+
+def _refused(tries: Sequence[Attempt], now: datetime) -> list[TableCell | str]:
+    """A run may wait for a machine for hours, with an attempt every few minutes: they are one row."""
+    first, last = tries[0], tries[-1]
+    number, told = str(first.number), last.message
+    if first is not last:
+        number = f"{first.number}-{last.number}"
+        told = f"{len(tries)} tries, the last at {words.clock(last.asked_at, now)}: {told}"
+    state = TableCell("refused", ATTEMPT_STYLES[last.state])
+    return [number, state, words.clock(first.asked_at, now), "", "", "", told]
 
 
 def _rows(attempt: Attempt, now: datetime) -> list[list[TableCell | str]]:
