@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stoker.twin.refusal import invalid
 
+_MOST_DEEP = 100  # whoever walks through a body later has not to ask
+_DEEP = f"it is nested more than {_MOST_DEEP} deep"
 _JSON_TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)
       | (?P<double>"(?:[^"\\]|\\.)*")
@@ -22,9 +24,22 @@ _JSON_TOKEN = re.compile(
 def loads(text: str) -> Any:
     """Raises ValueError where not even this parses."""
     try:
-        return json.loads(text)
-    except ValueError:
-        return json.loads(_strict(text))
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = json.loads(_strict(text))
+    except RecursionError:
+        raise ValueError(_DEEP) from None
+    layer = [value]
+    for _ in range(_MOST_DEEP):
+        layer = [inner for one in layer for inner in _inside(one)]
+    if layer:
+        raise ValueError(_DEEP)
+    return value
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _strict(text: str) -> str:
