@@ -288,7 +288,7 @@ def test_a_spot_price_above_the_limit_is_the_weather(team: Team) -> None:
     provider.start(dear)
     found = team.cloud.wait(lambda _: [one for one in provider.look() if one.key == "r-3" and one.trouble])[0]
     assert (found.trouble, found.still) == ("price-too-high", True)
-    assert "current spot price '0.5 USD'" in found.reason
+    assert "$0.5 an hour" in found.reason
     team.cloud.order("price", size=SIZE, region="eastus", usd_per_hour=None)
 
 

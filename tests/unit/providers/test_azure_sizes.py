@@ -82,7 +82,8 @@ def test_the_traps_of_the_list_are_cheaper_than_what_is_offered(azure: Asker) ->
     dearer = catalog.SIZES["standard_d2as_v5"].usd_per_hour
     cheaper = {size.name for size in catalog.SIZES.values() if size.usd_per_hour <= dearer} - {"Standard_D2as_v5"}
     assert cheaper >= {"Standard_D2ps_v5", "Standard_A1_v2", "Basic_A0", "Standard_B1s", "Standard_DC2as_v5"}
-    assert catalog.SIZES["standard_nv6ads_a10_v5"].usd_per_hour < catalog.SIZES["standard_nc4as_t4_v3"].usd_per_hour
+    gpu = catalog.SIZES["standard_nc4as_t4_v3"].usd_per_hour
+    assert all(catalog.SIZES[name].usd_per_hour < gpu for name in ("standard_nv6ads_a10_v5", "standard_nv4ads_v710_v5"))
 
 
 def cheapest_of(azure: Asker, fitting: list[AzureSize]) -> str:
@@ -150,12 +151,14 @@ def test_sizes_are_read_from_what_azure_says_of_them() -> None:
         sku("Standard_E8-4s_v5", vCPUs="8", vCPUsAvailable="4", MemoryGB="64", CpuArchitectureType="x64"),
         sku("Standard_D2s_v5", {"type": "Location", "values": ["eastus"]}, vCPUs="2", MemoryGB="8"),
         sku("Standard_NC6s_v3", vCPUs="6", MemoryGB="112", GPUs="1"),
+        sku("Standard_NV4ads_V710_v5", vCPUs="4", MemoryGB="14", GPUs="0.167"),
         {"name": "disk", "resourceType": "disks"},
     ]
-    first, second = read_sizes(listed, "eastus")
+    first, second, part = read_sizes(listed, "eastus")
     gpus = gpus_of("Standard_NC24ads_A100_v4", 1, 24)
     known = AzureSize("Standard_NC24ads_A100_v4", "f", 24, 220.0, "eastus", True, gpus, ("1", "2"), accelerated=True)
     assert first == known
+    assert (part.gpus.count, part.gpus.whole) == (1, 0)
     assert (second.cpus, second.premium, second.generation_2, second.spot) == (4, False, False, False)
 
 
@@ -167,6 +170,7 @@ def test_sizes_are_read_from_what_azure_says_of_them() -> None:
         ("Standard_ND96asr_v4", "A100"),
         ("Standard_NV4as_v4", "MI25"),
         ("Standard_NG8ads_V620_v1", "V620"),
+        ("Standard_NV4ads_V710_v5", "V710"),
         ("Standard_D2", ""),
     ],
 )
@@ -180,6 +184,8 @@ def test_a_gpu_is_known_by_the_name_of_its_size(name: str, model: str) -> None:
         ("Standard_NV6ads_A10_v5", 6, Fraction(1, 6), 0),
         ("Standard_NV18ads_A10_v5", 18, Fraction(1, 2), 0),
         ("Standard_NV36ads_A10_v5", 36, Fraction(1), 1),
+        ("Standard_NV4ads_V710_v5", 4, Fraction(1, 6), 0),
+        ("Standard_NV24ads_V710_v5", 24, Fraction(1), 1),
         ("Standard_NC4as_T4_v3", 4, Fraction(1), 1),
     ],
 )
@@ -233,6 +239,9 @@ def test_a_gpu_is_a_whole_one_of_nvidias_unless_another_is_named() -> None:
     assert not fits(sixth, CPU), "nor is it a machine without GPUs"
     assert fits(sixth, Need(size="Standard_NV6ads_A10_v5"))
     assert not fits(amd, GPU)
+    assert not fits(size("Standard_NV24ads_V710_v5", 24, 1), GPU)
+    assert not fits(size("Standard_NV8_Q9_v7", 8, 1), GPU), "it may be anybody's, and a part of one"
+    assert fits(size("Standard_NV8_Q9_v7", 8, 1), Need(size="Standard_NV8_Q9_v7"))
     assert fits(amd, Need(gpus=8, gpu="MI300X"))
 
 

@@ -99,6 +99,7 @@ _GPUS = (
     TwinSize("Standard_NV18ads_A10_v5", "StandardNVADSA10v5Family", 18, 220, 1.60, 0.20, 1, "A10"),
     TwinSize("Standard_NV36ads_A10_v5", "StandardNVADSA10v5Family", 36, 440, 3.20, 0.20, 1, "A10"),
     TwinSize("Standard_NV72ads_A10_v5", "StandardNVADSA10v5Family", 72, 880, 6.52, 0.20, 2, "A10"),
+    TwinSize("Standard_NV4ads_V710_v5", "StandardNVadsV710v5Family", 4, 14, 0.26, 0.20, 1, "V710", generations="V2"),
     TwinSize("Standard_NG8ads_V620_v1", "StandardNGADSV620v1Family", 8, 16, 0.468, 0.20, 1, "V620", generations="V2"),
     TwinSize(
         "Standard_NC24ads_A100_v4", "StandardNCADSA100v4Family", 24, 220, 3.673, 0.30, 1, "A100", generations="V2"

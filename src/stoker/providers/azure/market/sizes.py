@@ -3,6 +3,7 @@ as one, and names neither vendor nor model."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,19 +14,20 @@ from stoker.errors import JobInvalid, Problem
 from stoker.model.node import Need
 
 # A size's name contains its GPU: `Standard_NC24ads_A100_v4`. Older names do not.
-_NAMED = re.compile(r"_(A100|H100|H200|GB200|GB300|MI300X|RTXPRO6000BSE|A10|T4|L40S?|V620)(?:_|$)")
+_NAMED = re.compile(r"_(A100|H100|H200|GB200|GB300|MI300X|RTXPRO6000BSE|A10|T4|L40S?|V620|V710)(?:_|$)")
 _SERIES = {
     "NC": {"": "K80", "v2": "P100", "v3": "V100"},
     "ND": {"": "P40", "v2": "V100", "v4": "A100"},
     "NV": {"": "M60", "v2": "M60", "v3": "M60", "v4": "MI25"},
 }
 _OLD = re.compile(r"Standard_(N[CDV])\d+\w*?(?:_(v\d))?$")
-_AMD = ("MI25", "MI300X", "V620")
-# vCPUs of the sizes with less than one GPU: the A10 is sold in sixths, the others in eighths and quarters.
+_AMD = ("MI25", "MI300X", "V620", "V710")
+# vCPUs of the sizes with less than one GPU: A10 and V710 are sold in sixths, the others in eighths and quarters.
 _PARTS = {
     "A10": {6: Fraction(1, 6), 12: Fraction(1, 3), 18: Fraction(1, 2)},
     "MI25": {4: Fraction(1, 8), 8: Fraction(1, 4), 16: Fraction(1, 2)},
     "V620": {8: Fraction(1, 4), 16: Fraction(1, 2)},
+    "V710": {4: Fraction(1, 6), 8: Fraction(1, 3), 12: Fraction(1, 2)},
 }
 _RETIRED = re.compile(r"Standard_(NC\d+r?s?(_v[23])?|ND\d+r?s?(_v2)?|NV\d+(as)?(_v[24])?|NV\d+s_v[23])(_Promo)?$")
 # The HPC image has a driver for these, and none that works for V100 and A10.
@@ -121,7 +123,7 @@ def _read(sku: Mapping[str, Any], region: str) -> AzureSize:
         memory_gb=float(has.get("MemoryGB", 0)),
         region=region,
         spot=has.get("LowPriorityCapable") == "True",
-        gpus=gpus_of(sku["name"], int(has.get("GPUs", 0)), cpus),
+        gpus=gpus_of(sku["name"], math.ceil(float(has.get("GPUs", 0))), cpus),
         zones=_zones(sku, region),
         architecture=has.get("CpuArchitectureType", "x64"),
         generation_2="V2" in has.get("HyperVGenerations", "V1"),
@@ -145,12 +147,12 @@ def fits(size: AzureSize, need: Need) -> bool:
 
 
 def _gpus_fit(gpus: Gpus, need: Need) -> bool:
-    """A GPU means a whole NVIDIA GPU unless the job names another model. A VM with unrequested GPUs is never the
-    cheapest way to get CPUs."""
+    """A GPU means a whole NVIDIA GPU unless the job names another model; an unknown one may be neither. A VM with
+    unrequested GPUs is never the cheapest way to get CPUs."""
     if not need.gpus:
         return not gpus.count
     named = bool(need.gpu) and gpus.model.lower() == need.gpu.lower()
-    return gpus.whole >= need.gpus and (named or (not need.gpu and gpus.nvidia))
+    return gpus.whole >= need.gpus and (named or (not need.gpu and gpus.nvidia and bool(gpus.model)))
 
 
 def _withheld(sku: Mapping[str, Any], region: str) -> bool:
