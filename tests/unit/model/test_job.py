@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stoker.errors import JobInvalid
+from stoker.model.job.commandline import substitute
 from stoker.model.job.job import (
     DataInput,
     DataMode,
@@ -22,7 +23,6 @@ from stoker.model.job.job import (
     Spot,
     references,
     schema,
-    substitute,
 )
 from stoker.model.job.sections import Target
 

@@ -46,7 +46,7 @@ class AttemptRunner:
         self.prepare = _prepare(crew)
         self.run = _run(crew, self.script, worked_s)
         self.meet = self._meeting() if crew.orders.nodes > 1 else None
-        self.judge = _judge(crew)
+        self.judge = _judge(crew, self.script)
         self.ship = _ship(crew, self.script)
         self.finish = _finish(crew)
 
@@ -181,7 +181,7 @@ def _run(crew: Crew, script: ScriptStart, worked_s: float) -> RunRanks:
     )
 
 
-def _judge(crew: Crew) -> Judge:
+def _judge(crew: Crew, script: ScriptStart) -> Judge:
     return Judge(
         folder=crew.folder,
         ranks=crew.ranks,
@@ -190,6 +190,7 @@ def _judge(crew: Crew) -> Judge:
         notices=crew.notices,
         fuse=crew.fuse,
         stopping=crew.stopping,
+        script=script,
         container=crew.container,
     )
 

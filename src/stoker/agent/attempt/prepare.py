@@ -56,8 +56,9 @@ class Unpack:
         """Raises Stopped, and errors of the store and the disk. Waits while the store is unavailable."""
         code = persist(lambda: self._code(orders), self.stopping.check)
         job = orders.job
-        for name in (job.outputs, *CheckpointPaths(job.checkpoints).folders):
-            (self.folder.work / name).mkdir(parents=True, exist_ok=True)
+        if job.create_folders:
+            for name in (job.outputs, *CheckpointPaths(job.checkpoints).folders):
+                (self.folder.work / name).mkdir(parents=True, exist_ok=True)
         found = self._restore(orders)
         newest = self._newest(found, orders) if found and job.resume else ""
         self.stopping.check()

@@ -155,6 +155,7 @@ class Judge:
     notices: NoticeBoard
     fuse: NodeFuse
     stopping: Stopping
+    script: ScriptStart
     container: NodeContainer | None = None
 
     def __call__(self, orders: Orders, *, out_of_memory: bool) -> Ending:
@@ -193,7 +194,12 @@ class Judge:
     def _failed(self, orders: Orders, failed: int, *, out_of_memory: bool) -> Ending:
         tail, terminal = self._tail(failed), bool(orders.terminal)
         ending = by_itself(self.ranks.ends, failed, tail, out_of_memory=out_of_memory, terminal=terminal)
-        return ending if ending.hint else replace(ending, hint=python.hint(tail, orders))
+        if ending.hint:
+            return ending
+        from stoker.agent.attempt import pathhints  # here, because few runs fail
+
+        paths = pathhints.hint(tail, orders.job, self.folder.work, self.script.code)
+        return replace(ending, hint=python.hint(tail, orders) or paths)
 
     def _told(self, code: int) -> Ending:
         """The script was asked to stop, and did."""

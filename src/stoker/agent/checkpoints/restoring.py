@@ -196,8 +196,12 @@ def _begin_anew(folder: NodeFolder, orders: Orders) -> None:
     paths = CheckpointPaths(orders.job.checkpoints)
     for root in present(folder.work, paths):
         remove_tree(folder.work / root)
-    for name in paths.folders:
-        (folder.work / name).mkdir(parents=True, exist_ok=True)
+    _create(folder.work, paths, orders)
+
+
+def _create(work: Path, paths: CheckpointPaths, orders: Orders) -> None:
+    for name in paths.folders if orders.job.create_folders else ():
+        (work / name).mkdir(parents=True, exist_ok=True)
 
 
 def _try(store: Store, orders: Orders, position: Position, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
@@ -221,7 +225,9 @@ def _unpack(store: Store, orders: Orders, position: Position, folder: NodeFolder
     remove_tree(aside)
     unpack(store, Snapshot(found.entries), aside, partial(layout.checkpoint_file, orders.run_id, node=orders.node))
     _set_times(aside, found)
-    _move(aside, folder.work, CheckpointPaths(orders.job.checkpoints))
+    paths = CheckpointPaths(orders.job.checkpoints)
+    _move(aside, folder.work, paths)
+    _create(folder.work, paths, orders)
     seconds = time.monotonic() - start
     size = sum(entry.size_bytes for entry in found.entries)
     at = f" (step {found.step:g})" if found.step is not None else ""
@@ -285,6 +291,4 @@ def _move(source: Path, target: Path, paths: CheckpointPaths) -> None:
     for root in present(source, paths):
         (target / root).parent.mkdir(parents=True, exist_ok=True)
         (source / root).rename(target / root)
-    for folder in paths.folders:
-        (target / folder).mkdir(parents=True, exist_ok=True)
     remove_tree(source)

@@ -14,8 +14,8 @@ from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import MARK
 from stoker.model.cause import Cause
-from stoker.model.job.commandline import with_notebooks, with_resume
-from stoker.model.job.job import NEWEST, NUMBER, Job, Launcher, substitute
+from stoker.model.job.commandline import NEWEST, NUMBER, substitute, with_notebooks, with_resume
+from stoker.model.job.job import Job, Launcher
 from stoker.model.job.sections import DEFAULT, is_folder
 from stoker.model.orders import Orders, Terminal
 

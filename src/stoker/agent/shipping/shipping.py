@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from stoker.agent.checkpoints.folders.files import walk
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.shipping.logs import LogShipper, Masking, RankLog
 from stoker.agent.shipping.metrics.metrics import EventFilePoints, MetricsShipper, are_apart, event_files, logged_points
@@ -45,15 +46,17 @@ class Shipping:
         self.metrics = MetricsShipper(store, orders, masking, trouble, self._show)
         self._mirror = Mirror(store, orders, self._outputs, tell)
         self._workers = (self.metrics, self.logs, OutputsShipper(self._mirror, trouble))
-        self._carried = Snapshot(())
+        self._restored: Mapping[str, int] = {}
         self._sizes: Mapping[str, int] = {}
         self.counters = Counters()
         self._seen: Seen = lambda _point, _source: None
         self._told: set[str] = set()  # kinds of files in which metrics were found
 
     def begin_from(self, carried: Snapshot) -> None:
-        """These outputs were restored: earlier attempts have uploaded them, and the metrics in them."""
-        self._carried = carried
+        """These outputs were restored: earlier attempts have uploaded them. They have read the metrics in them, and in
+        checkpoints in the same folder, too."""
+        lying = walk(str(self._outputs), lambda _path, _error: None)
+        self._restored = {path: entry.stat().st_size for path, entry in lying if entry and entry.is_file()}
         self._mirror.begin_from(carried)
 
     def continue_from(self, sizes: Mapping[str, int]) -> None:
@@ -79,7 +82,7 @@ class Shipping:
 
     def start(self, ranks: Sequence[int], seen: Seen = lambda _point, _source: None) -> None:
         """From here on, uploads metrics and outputs too, and passes each point to `seen`."""
-        read = {one.path: one.size_bytes for one in self._carried.entries}
+        read = self._restored
         metrics, rules = self.metrics, self._orders.job.metrics
         folders = (self._folder.work / one for one in CheckpointPaths(self._orders.job.checkpoints).folders)
         kept = [one for one in folders if are_apart(one, self._outputs)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
 import shlex
@@ -19,7 +18,7 @@ from stoker.model.job.commandline import NOTEBOOK, commands
 from stoker.model.job.fields import Problems
 from stoker.model.job.job import Job
 from stoker.model.job.sections import CheckpointPaths
-from stoker.model.job.values import PlaceForData
+from stoker.model.job.values import PlaceForData, as_input
 from stoker.model.snapshot import EntryKind
 
 _MOST = 5
@@ -29,7 +28,6 @@ _OPENERS = re.compile(
 )
 _WRITES = re.compile(r"[wax]")
 _WRITTEN = re.compile(r"(?i)out|save|log|ckpt|checkpoint|result|work|exp|cache|tensorboard|resume|model")  # flags
-_NOT_TEXTS = ("null", "true", "false", "yes", "no", "on", "off")  # to YAML
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +43,12 @@ class Lacking:
     @property
     def name(self) -> str:
         """The name of the input to add."""
-        words = re.sub(r"\W+", "_", PurePosixPath(self.taken).stem).strip("_").lower()
-        return words if words.isidentifier() else "data"
+        return self.entry.partition(":")[0]
 
     @property
     def entry(self) -> str:
         """As a job file has it under `data`."""
-        plain = re.fullmatch(r"[A-Za-z_./][\w./-]*", self.taken) and self.taken.lower() not in _NOT_TEXTS
-        path = self.taken if plain else json.dumps(self.taken, ensure_ascii=False)
-        return f"{self.name}: {{path: {path}, at: {path}}}"
+        return as_input(self.taken)
 
     @property
     def can_be_brought(self) -> bool:

@@ -1,15 +1,18 @@
-"""Finds the arguments that make a script resume: by the names of its flags, and by what it does with them."""
+"""Finds the arguments that make a script resume, by the names of its flags and by what it does with them; and the
+folders in which it refuses to start where it has been."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from stoker.client.script.flags import ScriptFlag
-from stoker.client.script.folding import UNKNOWN
+from stoker.client.script.folding import UNKNOWN, Values
 from stoker.client.script.localcode import name_of, nodes
+from stoker.client.script.saving import as_path, below, moved_to
 from stoker.client.script.script import Script
 
 _NEWEST, _NUMBER = "${checkpoint.newest}", "${checkpoint.number}"
@@ -204,3 +207,74 @@ def _restores_progress(script: Script) -> bool:
                 if isinstance(key, str) and _PROGRESS.fullmatch(key):
                     return True
     return False
+
+
+# Folders that must not exist when the script starts: `os.makedirs(out)`, or an error where one is found.
+
+_LOOKS = ("exists", "isdir", "is_dir", "lexists")
+_LOOKS_INSIDE = ("listdir", "iterdir", "scandir", "glob", "any")  # an empty folder is all right
+
+
+def refused(script: Script, given: dict[str, str]) -> dict[str, bool]:
+    """Folders that the script creates itself, and refuses to find. True: whatever it is told, so that it never starts
+    there twice."""
+    script.values.forced = given
+    elsewhere = moved_to(script.values)
+    trees = [tree for tree in (script.tree, *script.modules.values()) if tree]
+    return {below(elsewhere, path): always for path, always in _refused(trees, script.values)}
+
+
+def _refused(trees: list[ast.Module], values: Values) -> Iterator[tuple[str, bool]]:
+    wiped = {path for call in values.code.called("rmtree") for path in _named_by(call, values)}
+    for tree in trees:
+        harmless = {id(call) for call in _harmless(tree, values)}
+        for node in nodes(tree):
+            if isinstance(node, ast.If | ast.Assert):
+                always = not isinstance(node.test, ast.BoolOp)
+                found = ((path, always) for call in _denied(node) for path in _named_by(call, values))
+            elif isinstance(node, ast.Call) and name_of(node) in ("makedirs", "mkdir") and id(node) not in harmless:
+                told = [one.value for one in node.keywords if one.arg == "exist_ok"]
+                told_so = getattr(told[0], "value", None) if told else False
+                if told_so is True:
+                    continue
+                found = ((path, told_so is False) for path in _named_by(node, values))
+            else:
+                continue
+            yield from ((path, always) for path, always in found if path not in wiped)
+
+
+def _named_by(call: ast.Call, values: Values) -> list[str]:
+    """The folder of `os.makedirs(folder)` and of `folder.mkdir(parents=True)`."""
+    of_os = getattr(getattr(call.func, "value", None), "id", "") in ("os", "shutil") or "path" in ast.unparse(call.func)
+    own = call.func.value if isinstance(call.func, ast.Attribute) and not of_os else None
+    place = own if own is not None else call.args[0] if call.args else None
+    return [path.rstrip("/") for text in values.texts(place) if (path := as_path(text))]
+
+
+def _denied(node: ast.If | ast.Assert) -> list[ast.Call]:
+    """The looks at a folder after which it gives up if that exists."""
+    if isinstance(node, ast.Assert):
+        parts = [node.test.operand] if isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not) else []
+    else:
+        ends = any(isinstance(one, ast.Raise) or _exits(one) for part in node.body for one in ast.walk(part))
+        alone = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And)
+        parts = [] if not ends else node.test.values if alone else [node.test]  # type: ignore[attr-defined]  # of And
+        if any(isinstance(one, ast.Call) and name_of(one) in _LOOKS_INSIDE for one in ast.walk(node.test)):
+            return []
+    return [one for one in parts if isinstance(one, ast.Call) and name_of(one) in _LOOKS]
+
+
+def _harmless(tree: ast.AST, values: Values) -> Iterator[ast.Call]:
+    """Calls that create a folder only where there is none, or whose error is caught."""
+    for node in nodes(tree):
+        if isinstance(node, ast.Try):
+            yield from _calls(node.body)
+        elif isinstance(node, ast.If):
+            looks = [one for one in ast.walk(node.test) if isinstance(one, ast.Call) and name_of(one) in _LOOKS]
+            asked = {path for one in looks for path in _named_by(one, values)}
+            inside = [*_calls(node.body), *_calls(node.orelse)] if looks else []
+            yield from (one for one in inside if asked & set(_named_by(one, values)))
+
+
+def _calls(statements: list[ast.stmt]) -> Iterator[ast.Call]:
+    return (one for part in statements for one in ast.walk(part) if isinstance(one, ast.Call))

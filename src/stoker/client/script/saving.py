@@ -99,7 +99,7 @@ class SavedPaths:
 def saving(trees: Iterable[ast.AST], values: Values, imports: set[str], depth: int = 0) -> SavedPaths:
     """`depth` says how many folders below the root the script runs: what it saves further up is not kept."""
     found, saved = SavedPaths(), list[tuple[str, bool, bool]]()
-    elsewhere = _moved_to(values)
+    elsewhere = moved_to(values)
     for node in (node for tree in trees for node in nodes(tree)):
         if isinstance(node, ast.Call):
             name = values.code.passes_to(node) or name_of(node)
@@ -112,11 +112,11 @@ def saving(trees: Iterable[ast.AST], values: Values, imports: set[str], depth: i
             found.outside += [path for path in _outside(node, name, values) if path not in found.outside]
             if name in _LOADERS or name in _LOADERS_ALONE:
                 found.loads += [
-                    path for one in _places(node, name) for text in values.texts(one) if (path := _path(text))
+                    path for one in _places(node, name) for text in values.texts(one) if (path := as_path(text))
                 ]
-    parts = {path for path in map(_path, _moved_from(values)) if path}  # written under another name first
-    saved = [(_below(elsewhere, path), surely, moved) for path, surely, moved in saved if path not in parts]
-    found.loads = [_below(elsewhere, path) for path in found.loads]
+    parts = {path for path in map(as_path, _moved_from(values)) if path}  # written under another name first
+    saved = [(below(elsewhere, path), surely, moved) for path, surely, moved in saved if path not in parts]
+    found.loads = [below(elsewhere, path) for path in found.loads]
     above = [path for path, _, moved in saved if climbs(path) > depth and not moved]
     found.outside += [path for path in dict.fromkeys(above) if path not in found.outside]
     for path, surely, moved in saved:
@@ -136,14 +136,14 @@ def _is_doubtful(call: ast.Call, name: str, path: str) -> bool:
     return name == "save" and not _is_named(path) and getattr(getattr(call.func, "value", None), "id", "") != "torch"
 
 
-def _moved_to(values: Values) -> str:
+def moved_to(values: Values) -> str:
     """The folder that the script changes to, if it is one that is known."""
     calls = values.code.called("chdir")
-    texts = {_path(values.text(call.args[0])) for call in calls if call.args}
+    texts = {as_path(values.text(call.args[0])) for call in calls if call.args}
     return texts.pop().rstrip("/") if len(texts) == 1 else ""
 
 
-def _below(folder: str, path: str) -> str:
+def below(folder: str, path: str) -> str:
     return path if not folder or path.startswith(f"{folder}/") else f"{folder}/{path}"
 
 
@@ -161,35 +161,35 @@ def _saved(call: ast.Call, name: str, values: Values, imports: set[str]) -> Iter
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     if name in _CALLBACKS:
         places = [given[key] for key in _CALLBACKS[name] if key in given] or call.args[:2]
-        path = next((found for one in places if (found := _path(values.text(one)))), "")
+        path = next((found for one in places if (found := as_path(values.text(one)))), "")
         if path or not _is_lightning(imports):
             yield (_folder(path) if name in _FOLDERS else path), True
     elif place := _root(call, name, given):
-        yield _folder(_path(values.text(place))), True
+        yield _folder(as_path(values.text(place))), True
     elif name in ("Accelerator", "ProjectConfiguration") and "project_dir" in given:
         if "automatic_checkpoint_naming" in given or any(not one.args for one in values.code.called("save_state")):
-            yield _folder(_path(values.text(given["project_dir"]))), True
+            yield _folder(as_path(values.text(given["project_dir"]))), True
     elif name == "open" and isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") == "shelve":
-        for path in (_path(text) for place in call.args[:1] for text in values.texts(place)):
+        for path in (as_path(text) for place in call.args[:1] for text in values.texts(place)):
             yield path, True
             yield path and f"{path}.*", True  # which file it is depends on the database that Python was built with
     elif name == "train" and "ultralytics" in imports and {"data", "epochs"} & set(given):
-        yield _folder(_path(values.text(given["project"])) if "project" in given else "runs"), True
+        yield _folder(as_path(values.text(given["project"])) if "project" in given else "runs"), True
     elif "save_snapshot" in given and "catboost" in imports:
         yield _folder(_snapshots(call, values)), True
     elif name == "SaveModelCallback" and "fastai" in imports:
         yield "models/", True
     elif name == "HfArgumentParser" and "TrainingArguments" in ast.unparse(call):
-        yield _folder(_path(values.forced.get("output_dir"))), True
+        yield _folder(as_path(values.forced.get("output_dir"))), True
     elif name == "Trainer" and _is_lightning(imports):
-        root = _path(values.text(given.get("default_root_dir"))) if "default_root_dir" in given else ""
+        root = as_path(values.text(given.get("default_root_dir"))) if "default_root_dir" in given else ""
         elsewhere = {"ModelCheckpoint", "save_checkpoint"} & _names_called(values)
         if not elsewhere:
             yield str(PurePosixPath(root or ".") / "lightning_logs") + "/", True
     elif name in ("create_study", "load_study", "RDBStorage"):
         text = values.text(given.get("storage", given.get("url", call.args[0] if call.args else None))) or ""
         if text.startswith("sqlite:///"):
-            yield _path(text.removeprefix("sqlite:///")), True
+            yield as_path(text.removeprefix("sqlite:///")), True
     elif name == "export" and "export" in values.code.functions:
         return  # what is in it saves, wherever that is
     elif name in _SAVERS:
@@ -198,16 +198,16 @@ def _saved(call: ast.Call, name: str, values: Values, imports: set[str]) -> Iter
         opened = call.func.value
         mode = values.text(opened.args[1]) if len(opened.args) > 1 else None
         if name_of(opened) == "open" and "wb" in (mode or ""):
-            yield from ((path, False) for text in values.texts(opened.args[0]) if _is_named(path := _path(text)))
+            yield from ((path, False) for text in values.texts(opened.args[0]) if _is_named(path := as_path(text)))
     elif name == "write_bytes" and isinstance(call.func, ast.Attribute):
-        yield from ((path, False) for text in values.texts(call.func.value) if _is_named(path := _path(text)))
+        yield from ((path, False) for text in values.texts(call.func.value) if _is_named(path := as_path(text)))
 
 
 def _snapshots(call: ast.Call, values: Values) -> str:
     """Of CatBoost: `save_snapshot` is an argument of the model or of its `fit`, the folder one of the model only."""
     models = (one for name in _CATBOOSTS for one in values.code.called(name))
     folders = (k.value for one in (call, *models) for k in one.keywords if k.arg == "train_dir")
-    return next((path for place in folders if (path := _path(values.text(place)))), "catboost_info")
+    return next((path for place in folders if (path := as_path(values.text(place)))), "catboost_info")
 
 
 def _root(call: ast.Call, name: str, given: dict[str | None, ast.expr]) -> ast.expr | None:
@@ -248,7 +248,7 @@ def _written(
     whatever = whatever or (name == "save" and owner is not None)
     own = name == "save" and is_local(call) and "save" in values.code.functions  # what is in it saves
     parted = "checkpoint_id" in given  # a folder with a file for each rank
-    for path in (_path(text) for place in places for text in values.texts(place)):
+    for path in (as_path(text) for place in places for text in values.texts(place)):
         path = "" if own and not _names_model(path) else _ended(path, name, imports)
         folder = (name in _MODEL_SAVERS or (parted and "/" not in path)) and not PurePosixPath(path).suffix
         if path and (folder or whatever or _is_named(path)):
@@ -303,7 +303,7 @@ def _folder(path: str) -> str:
     return f"{path.rstrip('/')}/" if path else ""
 
 
-def _path(text: str | None) -> str:
+def as_path(text: str | None) -> str:
     """As a path in the working directory; empty if it is not one, or not known well enough."""
     if not text or len(text) > 200 or "://" in text or "\n" in text:
         return ""

@@ -31,6 +31,7 @@ _SUFFIXES = {"torch": ".pt", "tensorflow": ".keras", "keras": ".keras", "joblib"
 _CHECKPOINT_FLAG = re.compile(r"(checkpoint|ckpt)s?[_-](dir|folder|root|directory)|checkpoints|ckpts")
 _DATA_FLAG = re.compile(r"(\w+[_-])?(data|dataset|input|inputs|images|corpus|train)([_-](dir|path|folder|root|file))?")
 _DATA_PLACES = ("data", "dataset", "datasets", "input", "inputs", "images")
+_OF_ATTEMPT = "${outputs}/$STOKER_ATTEMPT"  # for a script that never starts in a folder that exists
 _COLUMN = 40
 
 
@@ -126,6 +127,9 @@ def _draft(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -
     resume = "" if wrapped else resume_arguments(script, given, resumes=places(script, given, command).resumes)
     about = "" if wrapped else "\n".join(_about_flags(script, f"{command} {resume}"))
     found = _from_root(places(script, given, command, told_to_resume=bool(resume)), script, command)
+    if found.once and "${checkpoint." in resume and "${outputs}" in command:
+        command = command.replace("${outputs}", _OF_ATTEMPT)
+        found = found._replace(creates=False)
     return _Draft(command, data, found, resume, about, given)
 
 
@@ -324,6 +328,11 @@ def _kept(found: SuggestedPlaces) -> list[str]:
     return [
         _row(f"outputs: {_scalar(found.outputs)}", both or "downloaded when the run ends"),
         _row(f"checkpoints: {kept}", "saved during the run, and restored before a restart"),
+        *(
+            [_row("create_folders: false", "the script creates them, and refuses existing ones")]
+            if found.creates
+            else []
+        ),
     ]
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from stoker.client.script.folding import UNKNOWN
 from stoker.client.script.localcode import name_of, nodes
+from stoker.client.script.resumeflag import refused
 from stoker.client.script.saving import climbs
 from stoker.client.script.script import Script, look
 from stoker.model.job.commandline import NOTEBOOK
@@ -142,6 +143,8 @@ class SuggestedPlaces(NamedTuple):
     checkpoints: tuple[str, ...]
     resumes: bool  # the script looks for its own checkpoint
     saves: bool  # a place is known, from the script's text or its arguments
+    creates: bool = False  # the script creates them itself, and refuses existing ones
+    once: bool = False  # and that at each start, also when it is told to resume
 
 
 def places(script: Script, given: dict[str, str], command: str, *, told_to_resume: bool = False) -> SuggestedPlaces:
@@ -161,8 +164,17 @@ def places(script: Script, given: dict[str, str], command: str, *, told_to_resum
     beside = [path for path in map(_place, saved.models) if not _is_in(path, outputs)]
     every = list(dict.fromkeys([*own, *kept, *beside]))
     chosen = [one for one in every if not any(_is_in(one, other) for other in every if other != one)]
+    refuses = refused(script, given)
+    created = {one for one in (outputs, *chosen) if one.rstrip("/") in refuses}
+    if not (told_to_resume or _may_resume(script)):
+        chosen = [one for one in chosen if one not in created]  # restored, they would prevent its next start
     return SuggestedPlaces(
-        outputs, tuple(chosen[:_MOST]) or (DEFAULT,), saved.resumes, bool(every or made or "${outputs}" in command)
+        outputs,
+        tuple(chosen[:_MOST]) or (DEFAULT,),
+        saved.resumes,
+        bool(every or made or "${outputs}" in command),
+        bool(created),
+        any(refuses[one.rstrip("/")] for one in created),
     )
 
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePosixPath
 
+# `${outputs}` is ours, `${HOME}` is the shell's: references in lower case or with a dot are ours.
+REFERENCE = re.compile(r"\$\{([a-z][a-z_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)?)\}")
+NEWEST, NUMBER = "checkpoint.newest", "checkpoint.number"
 RESUME = "${resume}"  # where the arguments of `resume` go
 NOTEBOOK = ".ipynb"
 _RUNS_NOTEBOOKS = "-m stoker.notebooks"
@@ -107,6 +111,11 @@ class ShellCommand:
             elif word in ("-c", "-m", "-") or not word.startswith("-"):
                 return word
         return ""
+
+
+def substitute(command: str, values: Mapping[str, str]) -> str:
+    """The command with every reference of ours filled in; others are left to the shell."""
+    return REFERENCE.sub(lambda found: values.get(found[1], found[0]), command)
 
 
 def commands(line: str) -> list[ShellCommand]:

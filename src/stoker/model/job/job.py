@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 from stoker.errors import JobInvalid, Problem
 from stoker.model.job import fields
+from stoker.model.job.commandline import NEWEST, NUMBER, REFERENCE
 from stoker.model.job.fields import Either, ListOf, MapOf, Maybe, Plain, Record, a
 from stoker.model.job.sections import (
     DEFAULT,
@@ -248,6 +248,11 @@ class Job:
         "folders, files and globs that are saved, and restored before a restart; may be the outputs folder",
         default=(DEFAULT,),
     )
+    create_folders: bool = a(
+        Truth(),
+        "creates the folders of `outputs` and `checkpoints`; `false`: the script does, and refuses existing ones",
+        default=True,
+    )
     resume: str | None = a(
         Maybe(Text("arguments such as `--resume ${checkpoint.newest}`")),
         "arguments added to the command when a checkpoint was restored; `${resume}` in `run` says where",
@@ -360,19 +365,9 @@ def schema() -> dict[str, Any]:
     return head | fields.record_schema(Job)
 
 
-# `${outputs}` is ours, `${HOME}` is the shell's: references in lower case or with a dot are ours.
-_REFERENCE = re.compile(r"\$\{([a-z][a-z_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)?)\}")
-NEWEST, NUMBER = "checkpoint.newest", "checkpoint.number"
-
-
 def references(job: Job) -> list[str]:
     """The names the command may refer to."""
     return ["outputs", "checkpoints", *(f"data.{name}" for name in job.data), *(["resume"] if job.resume else [])]
-
-
-def substitute(command: str, values: Mapping[str, str]) -> str:
-    """The command with every reference of ours filled in; others are left to the shell."""
-    return _REFERENCE.sub(lambda found: values.get(found[1], found[0]), command)
 
 
 def _unknown_references(job: Job) -> list[Problem]:
@@ -382,7 +377,7 @@ def _unknown_references(job: Job) -> list[Problem]:
 
 
 def _unknown_in(field: str, text: str, known: list[str]) -> list[Problem]:
-    names = [name for name in _REFERENCE.findall(text) if name not in known]
+    names = [name for name in REFERENCE.findall(text) if name not in known]
     expected = "one of " + ", ".join(f"${{{name}}}" for name in known)
     return [Problem(field, f"`${{{name}}}`", expected, fields.nearest(name, known)) for name in names]
 

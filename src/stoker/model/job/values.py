@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -288,6 +289,17 @@ class PlaceForData(FolderInTree):
         if not 0 < up <= _MOST_UP or up == len(parts):
             return super().read(value, path)
         return "/".join([*parts[:up], super().read("/".join(parts[up:]), path)])
+
+
+_NOT_TEXTS = ("null", "true", "false", "yes", "no", "on", "off")  # to YAML
+
+
+def as_input(path: str) -> str:
+    """What to write under `data` so that a script finds this path of the source: `data: {path: data, at: data}`."""
+    words = re.sub(r"\W+", "_", PurePosixPath(path).stem).strip("_").lower()
+    plain = re.fullmatch(r"[A-Za-z_./][\w./-]*", path) and path.lower() not in _NOT_TEXTS
+    written = path if plain else json.dumps(path, ensure_ascii=False)
+    return f"{words if words.isidentifier() else 'data'}: {{path: {written}, at: {written}}}"
 
 
 @dataclass(eq=False, repr=False)

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from stoker.agent.machine.machine import NodeFolder
+from stoker.agent.shipping.logs import Masking
 from stoker.agent.shipping.metrics.tablefiles import TableFilePoints
+from stoker.agent.shipping.shipping import Shipping
+from stoker.agent.shipping.worker import StoreTrouble
+from stoker.model.job.job import Job
+from stoker.model.orders import Orders
+from stoker.model.snapshot import Snapshot
+from stoker.testing.fakes import MemoryStore
 
 
 @pytest.fixture
@@ -99,3 +107,26 @@ def test_json_lines_of_another_name_are_no_metrics(work: Path) -> None:
     source = TableFilePoints(work, work / "outputs", 0)
     (work / "outputs" / "predictions.jsonl").write_text('{"id": 1, "score": 0.5}\n')
     assert points(source) == []
+
+
+def test_what_was_restored_into_the_outputs_was_read_by_an_earlier_attempt(tmp_path: Path) -> None:
+    """Also where the outputs are the folder of checkpoints, whose files are not restored as outputs."""
+    job = Job(name="a", run="x", outputs="out", checkpoints=("out",))
+    orders = Orders("r", "a-1", 2, 0, "key", job, "s", "")
+    folder = NodeFolder(tmp_path / "node")
+    out = folder.work / "out"
+    out.mkdir(parents=True)
+    folder.spool.mkdir(parents=True)
+    (out / "log.txt").write_text('{"loss": 0.5, "epoch": 1}\n')
+    (out / "metrics.csv").write_text("step,acc\n1,0.25\n")
+    shipping = Shipping(MemoryStore(), orders, folder, Masking([]), StoreTrouble())
+    shipping.begin_from(Snapshot(()))
+    shipping.start([0])
+    (out / "log.txt").write_text('{"loss": 0.5, "epoch": 1}\n{"loss": 0.25, "epoch": 2}\n')
+    (out / "metrics.csv").write_text("step,acc\n1,0.25\n2,0.5\n")
+    for step in shipping.steps():
+        step()
+    assert {name: (one.count, one.last) for name, one in shipping.metrics.summaries.now().items()} == {
+        "loss": (1, 0.25),
+        "acc": (1, 0.5),
+    }

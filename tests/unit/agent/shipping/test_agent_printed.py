@@ -70,6 +70,24 @@ def test_kerass_older_bars_are_read_too(printing: Printing) -> None:
     assert printing.points() == [(1, {"loss": 0.5, "mean_q": 1.5}), (2, {"loss": 0.25, "mean_q": 2.5})]
 
 
+@pytest.mark.parametrize("back", [50, 60, 72])
+def test_a_bar_that_writes_its_count_into_its_middle_is_read_for_training_and_then_for_the_test(
+    printing: Printing, back: int
+) -> None:
+    """As pytorch-cifar draws it, whatever the width of its terminal is."""
+    bar = f" [{'=' * 48}>{'.' * 16}]  Step: 12ms | Tot: 1s2ms | Loss: %s | Acc: %s%% (63/64)"
+    for epoch in range(2):
+        printing.says(f"\nEpoch: {epoch}\n")
+        for told in (("0.500", "75.000"), ("0.250", "87.500")):
+            printing.says((bar % ("0.900", "9.000")) + "\b" * back + " 1/2 \r")
+            printing.says((bar % told) + "\b" * back + " 2/2 \n")
+    assert printing.points() == [
+        (epoch, values)
+        for epoch in range(2)
+        for values in ({"loss": 0.5, "acc": 75.0}, {"test_loss": 0.25, "test_acc": 87.5})
+    ]
+
+
 def test_an_epoch_on_a_line_of_its_own_holds_for_the_lines_after_it(printing: Printing) -> None:
     printing.says(
         "Epoch 0/24\n----------\ntrain Loss: 0.5 Acc: 0.75\nval Loss: 0.25 Acc: 0.5\n\nEpoch 1/24\nval Loss: 0.125 Acc: 1.0\n"

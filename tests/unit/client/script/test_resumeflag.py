@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.script.resumeflag import resume_arguments
+from stoker.client.script.resumeflag import refused, resume_arguments
 from stoker.client.script.script import look
+from stoker.client.script.starter import propose
 
 HEAD = "import argparse, torch\np = argparse.ArgumentParser()\n"
 LOADS = """
@@ -241,3 +242,61 @@ def test_a_script_that_refuses_a_folder_with_files_is_told_to_take_it(
 ) -> None:
     flags = f'p.add_argument("--save_dir", default="out")\np.add_argument({declared})\n'
     assert resume(tmp_path, f"import os\n{HEAD}{flags}{code}") == expected
+
+
+MAKES = "import os\nfrom pathlib import Path\nimport torch\nOUT = 'results'\n"
+SAVES = "\nmodel.backward()\ntorch.save(model, OUT + '/epoch_1.pt')\n"
+REFUSES = {  # by what it does first, whether it also refuses when it is told to resume
+    "os.makedirs(OUT)": True,
+    "os.mkdir(OUT)": True,
+    "Path(OUT).mkdir(parents=True)": True,
+    "os.makedirs(OUT, exist_ok=False)": True,
+    "Path(OUT).mkdir(exist_ok=args.resume)": False,
+    "if os.path.exists('other'):\n    pass\nelse:\n    os.mkdir(OUT)": True,
+    "if os.path.exists(OUT):\n    raise ValueError('exists')": True,
+    "if Path(OUT).exists() and not args.resume:\n    sys.exit('exists')": False,
+    "assert not os.path.isdir(OUT), 'exists'": True,
+}
+ACCEPTS = [
+    "os.makedirs(OUT, exist_ok=True)",
+    "Path(OUT).mkdir(exist_ok=True)",
+    "os.makedirs(os.path.join(OUT, 'run'))",
+    "if not os.path.exists(OUT):\n    os.makedirs(OUT)",
+    "if os.path.isdir(OUT):\n    pass\nelse:\n    os.makedirs(OUT)",
+    "try:\n    os.makedirs(OUT)\nexcept FileExistsError:\n    pass",
+    "if os.path.exists(OUT) and os.listdir(OUT):\n    raise ValueError('not empty')",
+    "if not os.path.exists(OUT):\n    raise ValueError('missing')",
+    "assert os.path.isdir(OUT)",
+    "shutil.rmtree(OUT, ignore_errors=True)\nos.makedirs(OUT)",
+]
+
+
+@pytest.mark.parametrize(("first", "always"), REFUSES.items())
+def test_a_folder_that_the_script_creates_itself_is_left_to_it(first: str, always: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MAKES + first + SAVES)
+    script = look(tmp_path / "train.py", "train.py")
+    assert script
+    assert refused(script, {}) == {"results": always}
+    text = propose(tmp_path).text
+    assert "\ncreate_folders: false" in text
+    assert "\ncheckpoints: checkpoints " in text, "restored, it would prevent the next start"
+
+
+@pytest.mark.parametrize("first", ACCEPTS)
+def test_a_folder_that_may_exist_is_created_as_usual(first: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MAKES + first + SAVES)
+    text = propose(tmp_path).text
+    assert "create_folders" not in text
+    assert "\ncheckpoints: results " in text
+
+
+def test_a_script_that_resumes_from_a_path_and_wants_a_new_folder_gets_one_for_each_attempt(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import argparse, os, torch\np = argparse.ArgumentParser()\np.add_argument('--save_dir')\n"
+        "p.add_argument('--resume')\nargs = p.parse_args()\nos.makedirs(args.save_dir)\n"
+        "if args.resume:\n    state = torch.load(args.resume)\n"
+        "loss.backward()\ntorch.save(state, os.path.join(args.save_dir, 'last.pt'))\n"
+    )
+    text = propose(tmp_path).text
+    assert "run: python train.py --save_dir ${outputs}/$STOKER_ATTEMPT\n" in text
+    assert "create_folders" not in text

@@ -21,7 +21,7 @@ from stoker.model.run.report import Climb
 HELD_S = 1.0  # a script that prints a metric and reports it too does both within this time
 BAR_S = 20.0  # how often a bar that has not ended is read
 SLOW_S = 0.1  # an expression that takes longer for one line is not used again
-_REDRAWN = re.compile(rb"[\r\b]+")
+_BACK = re.compile(rb"(\x08+)")
 _PERCENT = re.compile(r"([^|%]{0,80}?):?\s{0,4}(\d{1,3})%\|")
 _COUNTED = re.compile(r"\|\s{0,8}(\d{1,12})/\d{1,12} \[")
 # What such a bar tells of its training so far. An accuracy may be one of the first batches of an evaluation.
@@ -70,9 +70,23 @@ class PrintedLines:
 def last_state(line: bytes) -> bytes:
     """What a terminal would finally show of the line, or nothing where that is too long."""
     line = line.rstrip(b"\r\b ")
-    if b"\r" in line or b"\b" in line:
-        line = next((part for part in reversed(_REDRAWN.split(line)) if part.strip()), b"")
-    return line if len(line) <= LONGEST_LINE else b""
+    if b"\r" in line:
+        line = next((part for part in reversed(line.split(b"\r")) if part.strip(b"\b ")), b"")
+    if len(line) > LONGEST_LINE:
+        return b""
+    return _overwritten(line) if b"\b" in line else line
+
+
+def _overwritten(line: bytes) -> bytes:
+    """Backspaces move the cursor and erase nothing, as in a bar that writes its count into its middle."""
+    shown, at = bytearray(), 0
+    for piece in _BACK.split(line):
+        if piece.startswith(b"\b"):
+            at = max(at - len(piece), 0)
+        else:
+            shown[at : at + len(piece)] = piece
+            at += len(piece)
+    return bytes(shown)
 
 
 class LongBar:

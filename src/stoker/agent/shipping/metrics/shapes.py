@@ -85,6 +85,9 @@ class Shapes:
             if found := reader(text):
                 return found
         section, self._section = self._section, _section(text)
+        if drawn := _DRAWN.match(text):  # each epoch has one for training, and then one for the test
+            section, self._measured = "test" if self._measured else "", True
+            text = text[drawn.end() :]
         return self._named(text, section)
 
     @property
@@ -202,6 +205,8 @@ def _section(text: str) -> str:
 
 _HEADER = re.compile(r"(?:\[)?(?:[Ee]poch|EPOCH):? ?\[?(\d{1,9})(?: ?/ ?\d{1,9})?\]?[:.]?", re.ASCII)
 _KERAS = re.compile(r"(\d{1,9})/(\d{1,9}) (?:\[[=>.]{1,60}\]|[━╸ ]{1,60}|-)(?= )")
+# Of pytorch-cifar: what follows are times, perhaps with the count of batches in the middle.
+_DRAWN = re.compile(r"\[={0,100}>\.{0,100}[^|]{0,90}\| (?:[^|]{0,8}Tot: [^|]{0,40}\| )?(?=[A-Z])")
 _KERAS_PAIR = re.compile(rf" - ([A-Za-z_][\w@/.+-]{{0,100}}): ({NUMBER})(?= |$)", re.ASCII)
 
 
