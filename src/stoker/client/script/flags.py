@@ -83,7 +83,13 @@ def told_to_train(flag: ScriptFlag) -> str:
 
 
 def marked(node: ast.AST) -> list[str]:
-    """The options of absl that this call says are required."""
+    """The options that are required although their declaration does not say so: absl's, and argparse's that an
+    assertion wants."""
+    if isinstance(node, ast.Assert):
+        test = node.test
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot):
+            test = test.left
+        return [test.attr] if isinstance(test, ast.Attribute) and isinstance(test.value, ast.Name) else []
     if not isinstance(node, ast.Call) or not name_of(node).startswith("mark_flag") or not node.args:
         return []
     first = node.args[0]

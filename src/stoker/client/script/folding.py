@@ -128,6 +128,10 @@ class Values:
             return ".."
         if name in self.forced:
             return self.forced[name]
+        if getattr(node.value, "id", "") == "self":  # a key of the configuration may have the same name
+            for one in self.code.properties(name):
+                if text := self.text(one, depth + 1):
+                    return text
         dotted = ast.unparse(node).partition(".")[2] if depth < 3 else name
         found = self.known.get(dotted) or self.known.get(name)
         found = found or self._named(f"self.{name}", depth) or self._named(name, depth)

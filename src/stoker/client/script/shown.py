@@ -8,6 +8,7 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+from stoker.client.script.flags import ScriptFlag
 from stoker.client.script.script import Script, look
 from stoker.model.job.commandline import ShellCommand, commands
 
@@ -15,6 +16,11 @@ _READMES = ("README.md", "README.rst", "README.txt", "README")
 _MOST_OF_README = _MOST_OF_WRAPPER = 100_000
 _WRAPPERS = ("", "scripts/", "script/", "bin/", "run/", "shell/", "sh/", "tools/", "experiments/", "examples/")
 _WANTS_ARGUMENTS = re.compile(r"\$([1-9]|\{[1-9]\})")  # not `${1:-default}`
+_ASSIGNED = re.compile(r"""^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)=("[^"\n]*"|'[^'\n]*'|[^\s;&|#()`]*)""", re.M)
+_USED = re.compile(r"\$(?:([A-Za-z_]\w*)|\{(\w+)(?::?-([^{}$\n]*))?\})")  # `$name`, `${name}`, `${1:-default}`
+_CONFIG_FLAG = re.compile(r"(config|cfg|conf|opt|yaml)([_-]?(file|path))?")
+_CONFIGS = ("*config*", "configs/*", "config/*", "conf/*", "cfg/*", "cfgs/*", "options/*")
+_CONFIG_FILES = (".yaml", ".yml", ".json", ".toml")
 _STAND_IN = re.compile(r"[<>$\[\]{}*|\\]|\.\.\.|…|(?i:(^|[ /_-])(your|path[/_-]to)\b)")
 
 
@@ -35,6 +41,8 @@ def completed(folder: Path, script: Script, command: str, places: int) -> str:
     known = set(command.split())
     missing = [flag for flag in script.flags if flag.required and not flag.positional and flag.name not in known]
     line = shown(folder, script) if missing or places else None
+    if line is None and len(missing) == 1 and not places:
+        return _configured(folder, command, missing[0])
     if line is None or script.subcommand:
         return command
     words = line[1].words
@@ -49,14 +57,24 @@ def completed(folder: Path, script: Script, command: str, places: int) -> str:
     return " ".join([command, *given])
 
 
+def _configured(folder: Path, command: str, flag: ScriptFlag) -> str:
+    """The command with the only configuration file that is there."""
+    found = {path for pattern in _CONFIGS for path in folder.glob(pattern) if path.suffix in _CONFIG_FILES}
+    if len(found) != 1 or not _CONFIG_FLAG.fullmatch(flag.bare.lower()):
+        return command
+    return f"{command} {flag.name} {shlex.quote(found.pop().relative_to(folder).as_posix())}"
+
+
 def _readme(folder: Path) -> list[str]:
-    """Its lines, without prompts; one that ends with a backslash is continued by the next."""
+    """Its lines, without prompts, and the code in its sentences; a line that ends with a backslash is continued by the
+    next."""
     there = next((folder / name for name in _READMES if (folder / name).is_file()), None)
     if there is None:
         return []
     with there.open(encoding="utf-8", errors="replace") as file:
         text = file.read(_MOST_OF_README).replace("\\\n", " ")
-    return [line.strip().strip("`").removeprefix("$ ").strip() for line in text.splitlines()]
+    inside = [one for line in text.splitlines() for one in re.findall(r"`([^`]+)`", line)]
+    return [line.strip().strip("`").removeprefix("$ ").strip() for line in (*text.splitlines(), *inside)]
 
 
 def wrapper(folder: Path) -> str | None:
@@ -84,12 +102,25 @@ def started_in(folder: Path, wrapper: str, wanted: str = "") -> Started | None:
     """The script that a wrapper starts last, unless another that it starts is wanted."""
     found = [
         (one.script or f"{one.module.replace('.', '/')}.py", one.words)
-        for one in commands(_text(folder / wrapper))
+        for one in commands(_expanded(_text(folder / wrapper)))
         if one.trains
     ]
     starts = [(path, words) for path, words in found if path.endswith(".py") and (folder / path).is_file()]
     starts = [one for one in starts if one[0] == wanted] or starts
     return Started(look(folder / starts[-1][0], starts[-1][0]), starts[-1][1]) if starts else None
+
+
+def _expanded(text: str) -> str:
+    """With the variables that the shell script sets itself, as far as they are plain texts."""
+    known: dict[str, str] = {}
+
+    def value(found: re.Match[str]) -> str:
+        return known.get(found[1] or found[2], found[0] if found[3] is None else found[3])
+
+    for name, raw in _ASSIGNED.findall(text):
+        if "$(" not in raw and "`" not in raw:
+            known.setdefault(name, _USED.sub(value, raw.strip("\"'")))
+    return _USED.sub(value, text)
 
 
 def told_by(script: Script, words: tuple[str, ...]) -> dict[str, str]:

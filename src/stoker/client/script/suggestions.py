@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -252,12 +253,35 @@ def _reads_input(script: Script) -> bool:
 
 def _may_resume(script: Script) -> bool:
     for tree in (script.tree, *script.modules.values()):
+        late = _after_training(tree) if tree else set()
         for node in nodes(tree) if tree else ():
-            if isinstance(node, ast.Call) and (
-                _resumes(node) or {one.arg for one in node.keywords} & {*_RESUMING_KEYWORDS}
-            ):
+            if not isinstance(node, ast.Call) or node in late:
+                continue
+            if _resumes(node) or {one.arg for one in node.keywords} & {*_RESUMING_KEYWORDS}:
                 return True
     return False
+
+
+def _after_training(tree: ast.Module) -> set[ast.Call]:
+    """Calls behind the loop that saves, in the same function: as those that load the best model at the end."""
+    found: set[ast.Call] = set()
+    for owner in (tree, *(one for one in nodes(tree) if isinstance(one, ast.FunctionDef))):
+        own = list(_own(owner))
+        saves = [
+            one.lineno for one in own if isinstance(one, ast.Call) and name_of(one) in ("save", "dump", "save_weights")
+        ]
+        loops = [one for one in own if isinstance(one, ast.For | ast.While)]
+        ends = [one.end_lineno or 0 for one in loops if any(one.lineno < at <= (one.end_lineno or 0) for at in saves)]
+        found |= {one for one in own if isinstance(one, ast.Call) and ends and one.lineno > max(ends)}
+    return found
+
+
+def _own(owner: ast.AST) -> Iterator[ast.AST]:
+    """What is in it, without the functions and classes in it."""
+    for one in ast.iter_child_nodes(owner):
+        yield one
+        if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from _own(one)
 
 
 def _resumes(call: ast.Call) -> bool:

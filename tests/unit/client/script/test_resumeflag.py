@@ -246,7 +246,7 @@ def test_a_script_that_refuses_a_folder_with_files_is_told_to_take_it(
 
 MAKES = "import os\nfrom pathlib import Path\nimport torch\nOUT = 'results'\n"
 SAVES = "\nmodel.backward()\ntorch.save(model, OUT + '/epoch_1.pt')\n"
-REFUSES = {  # by what it does first, whether it also refuses when it is told to resume
+CREATES = {  # by what it does first, whether it also refuses when it is told to resume
     "os.makedirs(OUT)": True,
     "os.mkdir(OUT)": True,
     "Path(OUT).mkdir(parents=True)": True,
@@ -271,7 +271,7 @@ ACCEPTS = [
 ]
 
 
-@pytest.mark.parametrize(("first", "always"), REFUSES.items())
+@pytest.mark.parametrize(("first", "always"), CREATES.items())
 def test_a_folder_that_the_script_creates_itself_is_left_to_it(first: str, always: bool, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(MAKES + first + SAVES)
     script = look(tmp_path / "train.py", "train.py")

@@ -614,3 +614,68 @@ def test_the_program_that_uses_a_class_which_trains_is_taken(job_for: JobFor) ->
     assert (
         job_for(trainer_py=trainer, ddpm_py="from trainer import Trainer\nTrainer().train()\n").run == "python ddpm.py"
     )
+
+
+def test_a_shell_scripts_own_variables_are_known(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(
+        '#!/bin/bash\nstage=${1:-0}\nexp=exp/tdnn\nout="${exp}/model"\nwhen=$(date)\n'
+        "if [ $stage -le 1 ]; then\n  python -m speech.train --exp-dir ${out} --tag $when 2>&1 | tee train.log\nfi\n"
+    )
+    (tmp_path / "speech").mkdir()
+    (tmp_path / "speech" / "train.py").write_text(
+        "import argparse, os, torch\np = argparse.ArgumentParser()\np.add_argument('--exp-dir', required=True)\n"
+        "a = p.parse_args()\nif os.path.exists(os.path.join(a.exp_dir, 'last.pt')):\n    torch.load('x')\n"
+        "loss.backward()\ntorch.save(model, os.path.join(a.exp_dir, 'last.pt'))\n"
+    )
+    job = read(tmp_path)
+    assert (job.run, job.checkpoints) == ("bash run.sh", ("exp",))
+
+
+NEEDS_CONFIG = """import argparse, torch
+p = argparse.ArgumentParser()
+p.add_argument("-c", "--config", default=None, type=str)
+args = p.parse_args()
+assert args.config is not None, "a configuration is needed"
+loss.backward()
+torch.save(model, "saved/epoch_1.pt")
+"""
+
+
+def test_a_configuration_that_an_assertion_wants_is_given(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(NEEDS_CONFIG)
+    assert read(tmp_path).run == "python train.py"
+    (tmp_path / "config.json").write_text("{}")
+    assert read(tmp_path).run == "python train.py --config config.json"
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "big.yaml").write_text("a: 1\n")
+    assert read(tmp_path).run == "python train.py", "which of the two is not known"
+    (tmp_path / "README.md").write_text("Try `python train.py -c configs/big.yaml` to run it.\n")
+    assert read(tmp_path).run == "python train.py -c configs/big.yaml"
+
+
+@pytest.mark.parametrize(
+    ("code", "resumes"),
+    [
+        (
+            "for epoch in range(3):\n    loss.backward()\n    torch.save(m, 'best.pt')\nm = torch.load('best.pt')\n",
+            False,
+        ),
+        (
+            "m = torch.load('best.pt')\nfor epoch in range(3):\n    loss.backward()\n    torch.save(m, 'best.pt')\n",
+            True,
+        ),
+        (
+            "def train():\n    for epoch in range(3):\n        loss.backward()\n        torch.save(m, 'best.pt')\n"
+            "    m.load_state_dict(torch.load('best.pt'))\ntrain()\n",
+            False,
+        ),
+        (
+            "def resume():\n    return torch.load('best.pt')\nm = resume()\n"
+            "for epoch in range(3):\n    loss.backward()\n    torch.save(m, 'best.pt')\n",
+            True,
+        ),
+    ],
+)
+def test_the_best_model_that_is_loaded_at_the_end_resumes_nothing(code: str, resumes: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"import torch\n{code}")
+    assert any("loads no checkpoint" in line for line in propose(tmp_path).advice) is not resumes
