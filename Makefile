@@ -52,6 +52,13 @@ frameworks: .venv/frameworks .services/installed .services/system
 	$(BIN)/uv pip install --quiet --python .venv-az/bin/python --compile-bytecode azure-cli==2.91.0
 	@touch $@
 
+# Azure ML's own SDK, which drives the twin in a heavy test: large, and nobody else needs it.
+.venv-azureml/installed: | .venv/installed
+	rm -rf .venv-azureml
+	$(BIN)/uv venv --quiet --python $(BIN)/python .venv-azureml
+	$(BIN)/uv pip install --quiet --python .venv-azureml/bin/python --compile-bytecode azure-ai-ml==1.35.2 azure-identity
+	@touch $@
+
 # Keras on TensorFlow, for another long proof: large, and nobody else needs it.
 .venv-tensorflow/installed: | .venv/installed
 	rm -rf .venv-tensorflow
@@ -84,13 +91,13 @@ PYTEST := .ci/tests
 test: frameworks  ## everything but the heavy tests and the long proofs
 	$(PYTEST) -m "not slow and not heavy"
 
-test-heavy: frameworks .services/engines  ## what takes long, and is still part of every check
+test-heavy: frameworks .services/engines .venv-azureml/installed  ## what takes long, and is still part of every check
 	$(PYTEST) -m "heavy and not slow"
 
 test-fast: install  ## the pure rings
 	$(BIN)/pytest -q tests/unit tests/contract tests/simulation -m "not slow and not heavy"
 
-test-slow: frameworks .services/engines .venv-az/installed .venv-tensorflow/installed $(HYDRA)/installed  ## the long proofs
+test-slow: frameworks .services/engines .venv-azureml/installed .venv-az/installed .venv-tensorflow/installed $(HYDRA)/installed  ## the long proofs
 	$(BIN)/pytest -m slow
 
 lint: install
@@ -121,7 +128,7 @@ release: install  ## builds wheel and sdist into dist, and runs the quickstart w
 	$(BIN)/python .ci/release.py
 
 # All tests in one go: the quick ones, which come last, fill the time in which the last long ones wait.
-check: lint types frameworks .services/engines  ## exactly what CI runs
+check: lint types frameworks .services/engines .venv-azureml/installed  ## exactly what CI runs
 	$(PYTEST) -m "not slow"
 
 bench: frameworks  ## Stoker beside its peers; writes benchmarks/results
@@ -135,4 +142,4 @@ shape: install  ## counts files, lines and names anew for docs/internals/archite
 	$(BIN)/python docs/shape.py
 
 clean:
-	rm -rf .venv .venv-az .venv-tensorflow .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-az .venv-azureml .venv-tensorflow .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -172,6 +172,18 @@ BUILT_IN: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
         ),
         (),
     ),
+    "f6c7c914-8db3-469d-8ca1-694a8f32e121": (
+        "AzureML Data Scientist",
+        tuple(
+            f"Microsoft.MachineLearningServices/workspaces/*/{verb}" for verb in ("read", "action", "delete", "write")
+        ),
+        (
+            "Microsoft.MachineLearningServices/workspaces/delete",
+            "Microsoft.MachineLearningServices/workspaces/write",
+            "Microsoft.MachineLearningServices/workspaces/computes/write",
+            "Microsoft.MachineLearningServices/workspaces/computes/delete",
+        ),
+    ),
     "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": ("Storage Blob Data Owner", (), ()),
     "ba92f5b4-2d11-453d-a403-e96b0029c9fe": ("Storage Blob Data Contributor", (), ()),
     "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": ("Storage Blob Data Reader", (), ()),

@@ -217,6 +217,13 @@ class CloudState:
             if one.kind.lower() == kind.lower() and group.lower() in ("", one.group.lower())
         ]
 
+    def visible(self, kind: str, group: str = "") -> list[Resource]:
+        """The same without what Azure keeps in subscriptions of its own, such as the nodes of compute clusters."""
+        return [one for one in self.all(kind, group) if self.is_visible(one)]
+
+    def is_visible(self, resource: Resource) -> bool:
+        return resource.target.subscription.lower() == self.subscription.lower()
+
     def below(self, id: str) -> Iterator[Resource]:
         """Everything whose id starts with this one: the contents of a group, or parts of a resource."""
         prefix = id.lower() + "/"

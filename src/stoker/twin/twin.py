@@ -55,7 +55,10 @@ class Twin:
             cloud = replace(cloud, weather=weather)
         certificate = server.certificate(folder / "tls")
         self.world = TwinWorld(file, cloud, TwinClock(cloud.now, speed))
-        self._server = _listen(Application(self.world, cloud.control, blob), certificate, port, cloud.port)
+        application = Application(self.world, cloud.control, blob)
+        self._server = _listen(
+            lambda at: WebServer(application, certificate, at, lambda: self.world.cloud.blob), port, cloud.port
+        )
         self.world.change(lambda cloud, _: (replace(cloud, port=self._server.port), None))
         owner = cloud.principals[cloud.admin]
         self.address = TwinAddress(
@@ -90,20 +93,13 @@ class Twin:
                 self.machines.power_off(instance.name)
 
 
-def _listen(application: Application, certificate: server.Certificate, wanted: int, before: int) -> WebServer:
+def _listen(serve: Callable[[int], WebServer], wanted: int, before: int) -> WebServer:
     """At the requested port; else at the earlier one, if it is free; else at any."""
-    if wanted:
-        return _server(application, certificate, wanted)
     try:
-        return WebServer(application, certificate, before)
-    except OSError:
-        return WebServer(application, certificate)
-
-
-def _server(application: Application, certificate: server.Certificate, port: int) -> WebServer:
-    try:
-        return WebServer(application, certificate, port)
+        return serve(wanted or before)
     except OSError as error:
+        if not wanted:
+            return serve(0)
         raise TwinFailed(
-            f"could not listen on port {port}: {error.strerror}", hint="omit `--port` to use any free port"
+            f"could not listen on port {wanted}: {error.strerror}", hint="omit `--port` to use any free port"
         ) from error

@@ -155,7 +155,13 @@ def objects(body: Mapping[str, Any], word: str) -> list[Mapping[str, Any]]:
     return value
 
 
-NAMESPACES = ("Microsoft.Compute", "Microsoft.Network", "Microsoft.Resources", "Microsoft.Storage")
+NAMESPACES = (
+    "Microsoft.Compute",
+    "Microsoft.MachineLearningServices",
+    "Microsoft.Network",
+    "Microsoft.Resources",
+    "Microsoft.Storage",
+)
 
 
 def status(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:

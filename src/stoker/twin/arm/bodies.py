@@ -47,6 +47,10 @@ _STORAGE = """
 2015-06-15 2016-01-01 2016-12-01 2017-06-01 2017-10-01 2018-02-01 2018-07-01 2018-11-01 2019-04-01 2019-06-01
 2020-08-01-preview 2021-01-01 2021-02-01 2021-04-01 2021-06-01 2021-08-01 2021-09-01 2022-05-01 2022-09-01 2023-01-01
 2023-04-01 2023-05-01 2024-01-01 2025-01-01 2025-06-01 2025-08-01"""
+_LEARNING = """
+2022-02-01-preview 2022-05-01 2022-10-01 2022-10-01-preview 2023-02-01-preview 2023-04-01 2023-04-01-preview
+2023-06-01-preview 2023-08-01-preview 2023-10-01 2024-01-01-preview 2024-04-01 2024-04-01-preview 2024-07-01-preview
+2024-10-01 2024-10-01-preview 2025-01-01-preview"""
 _BUDGETS = (
     "2018-10-01 2019-01-01 2019-05-01 2019-10-01 2021-05-01 2021-10-01 2023-03-01 2023-05-01 2023-11-01 2024-08-01"
 )
@@ -67,6 +71,7 @@ _KNOWN = {
         ("microsoft.authorization/policyassignments", _POLICIES),
         ("microsoft.storage", _STORAGE),
         ("microsoft.consumption", _BUDGETS),
+        ("microsoft.machinelearningservices", _LEARNING),
     )
 }
 _OF_PROVIDERS = tuple(sorted({version for versions in _KNOWN.values() for version in versions}))
@@ -141,6 +146,7 @@ _PLACED = {
     "microsoft.compute/disks",
     "microsoft.compute/virtualmachines",
     "microsoft.compute/virtualmachinescalesets",
+    "microsoft.machinelearningservices/workspaces",
     "microsoft.managedidentity/userassignedidentities",
     "microsoft.network/networkinterfaces",
     "microsoft.network/networksecuritygroups",

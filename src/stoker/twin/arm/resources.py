@@ -61,7 +61,7 @@ def exists(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
 
 @route("GET", ids.SUBSCRIPTIONS, "resourcegroups")
 def list_groups(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    return cloud, page(ask, shown(tagged(cloud.all(ids.GROUPS), ask.query.get("$filter", ""))))
+    return cloud, page(ask, shown(tagged(cloud.visible(ids.GROUPS), ask.query.get("$filter", ""))))
 
 
 @route("DELETE", ids.GROUPS)
@@ -144,7 +144,7 @@ def readable(kind: str) -> None:
     def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
         if ask.target.group:
             require_group(cloud, ask)
-        return cloud, page(ask, shown(cloud.all(kind, ask.target.group)))
+        return cloud, page(ask, shown(cloud.visible(kind, ask.target.group)))
 
     route("GET", kind)(get)
     route("GET", namespace, name)(list_all)
@@ -221,7 +221,9 @@ def _no_parts(resource: Resource) -> bool:
 
 @route("GET", ids.SUBSCRIPTIONS, "resources")
 def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
-    return cloud, _listed(cloud, ask, [one for one in cloud.resources.values() if _no_parts(one)])
+    return cloud, _listed(
+        cloud, ask, [one for one in cloud.resources.values() if _no_parts(one) and cloud.is_visible(one)]
+    )
 
 
 @route("GET", ids.GROUPS, "resources")

@@ -228,6 +228,14 @@ class BlobService:
             self._wanted = True
         return self.place
 
+    def settle(self) -> None:
+        """Returns when it has every account and container that Resource Manager knows, as whoever was told of one
+        expects."""
+        with self._lock:
+            if not self.running:
+                self._launch()
+            self._follow()
+
     def attend(self, asked: Callable[[], Accounts], ready: Callable[[], None]) -> None:
         """`asked` returns the accounts that it must have besides its own. `ready` is called after each start, and now
         if it is running."""

@@ -11,6 +11,7 @@ from stoker.twin.arm.ask import Ask
 from stoker.twin.arm.vms import scalesets
 from stoker.twin.arm.vms.actions import admit, allocation_error
 from stoker.twin.market import prices
+from stoker.twin.ml import nodes, running
 from stoker.twin.refusal import Refused, deployment_failed
 from stoker.twin.state import CloudState, MachinePower, Operation, Resource, Restore
 from stoker.twin.time import power
@@ -28,6 +29,7 @@ def advance(cloud: CloudState, now: float, wall: power.Wall) -> CloudState:
     cloud = _notices(cloud, now, wall)
     cloud = _evictions(cloud, now, wall)
     cloud = restore_spot(cloud, now, wall)
+    cloud = running.advance(cloud, now, wall)
     return _forgotten(cloud)
 
 
@@ -160,6 +162,7 @@ ENDS: dict[str, Callable[[CloudState, Operation, float], CloudState]] = {
     "set.delete": _set_deleted,
     "nic.delete": _nic_deleted,
     "group.delete": _group_deleted,
+    "ml.compute.delete": nodes.compute_deleted,
     "run": _nothing,
     "put": _settled,
     "delete": _deleted,

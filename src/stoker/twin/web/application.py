@@ -18,11 +18,12 @@ from stoker.twin.arm import dispatch
 from stoker.twin.arm.ask import ArmAnswer, Ask
 from stoker.twin.blob import BlobService
 from stoker.twin.market import catalog
+from stoker.twin.ml import NAMESPACE, history
 from stoker.twin.refusal import Refused, invalid, throttled
 from stoker.twin.state import CloudState
 from stoker.twin.time import weather
 from stoker.twin.tokens import Person, people
-from stoker.twin.web import odata, retail
+from stoker.twin.web import blobs, odata, retail
 from stoker.twin.web.control import TwinControl
 from stoker.twin.web.server import Response, WebRequest
 from stoker.twin.world import TwinWorld
@@ -121,7 +122,7 @@ def _endpoints(cloud: CloudState, request: WebRequest) -> Any:
         "media": base,
         "batch": base,
         "suffixes": {
-            "storage": "core.windows.net",
+            "storage": blobs.suffix(base),
             "keyVaultDns": "vault.azure.net",
             "sqlServerHostname": "database.windows.net",
         },
@@ -205,6 +206,7 @@ class Application:
         self._world = world
         self._log: deque[dict[str, Any]] = deque(maxlen=10_000)
         self._control = TwinControl(world, control_token, self._log, blob)
+        self._blob = blob
         self._lock = threading.Lock()
 
     def __call__(self, request: WebRequest) -> Response:
@@ -217,6 +219,8 @@ class Application:
             return answer_graph(self._world.cloud, request, time.time())
         if (answer := answer_login(self._world.cloud, request)) is not None:
             return answer
+        if history.belongs(request.path):
+            return self._learning(request)
         response = self._arm(request)
         with self._lock:
             told = {"method": request.method, "path": request.path, "query": dict(request.query)}
@@ -241,6 +245,12 @@ class Application:
                 return replace(response, body={**response.body, "value": []})
         return response
 
+    def _learning(self, request: WebRequest) -> Response:
+        try:
+            return self._world.change(lambda cloud, now: history.answer(cloud, request, self._world.clock.wall(now)))
+        except Refused as refusal:
+            return _refused(refusal)
+
     def _answered(self, request: WebRequest, stalled_s: float) -> Response:
         def decided(cloud: CloudState, now: float) -> tuple[CloudState, ArmAnswer]:
             after, answer = self._decided(cloud, request, now)
@@ -253,6 +263,8 @@ class Application:
             answer = self._world.change(decided)
         except Refused as refusal:
             return _refused(refusal)
+        if self._blob and request.method in ("PUT", "POST") and NAMESPACE.lower() in request.path.lower():
+            self._blob.settle()
         return Response(answer.status, answer.body, {**answer.headers, **_LEFT})
 
     def _decided(self, cloud: CloudState, request: WebRequest, now: float) -> tuple[CloudState, ArmAnswer]:

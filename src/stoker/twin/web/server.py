@@ -17,9 +17,10 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from stoker.errors import TwinFailed
+from stoker.twin.web import blobs
 
 _DAYS = "3650"
-_NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1"
+_NAMES = f"subjectAltName=DNS:localhost,DNS:{blobs.NAME},IP:127.0.0.1,IP:::1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +100,16 @@ Application = Callable[[WebRequest], Response]
 class WebServer:
     """Listens from the start; answers from `start` on. Port 0 means any free port."""
 
-    def __init__(self, application: Application, certificate: Certificate, port: int = 0) -> None:
+    def __init__(
+        self, application: Application, certificate: Certificate, port: int = 0, blob: Callable[[], str] = str
+    ) -> None:
+        """`blob` says where the Blob service is, for requests that are meant for an account of it."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate.chain, certificate.key)
         self._server = _Threads(("127.0.0.1", port), _WebHandler)
         self._server.context = context
         self._server.application = application
+        self._server.blob = blob
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="twin-web", daemon=True)
 
     @property
@@ -129,6 +134,7 @@ class _Threads(ThreadingHTTPServer):
     request_queue_size = 128
     context: ssl.SSLContext
     application: Application
+    blob: Callable[[], str]
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """In the connection's own thread: a client that never completes its TLS handshake blocks no other."""
@@ -150,6 +156,9 @@ class _WebHandler(BaseHTTPRequestHandler):
     server: _Threads
 
     def _serve(self) -> None:
+        if blobs.is_meant(self.headers.get("Host", "")):
+            blobs.pass_on(self, self.server.blob())
+            return
         target = urlsplit(self.path)
         headers = {name.lower(): value for name, value in self.headers.items()}
         body = self.rfile.read(int(headers.get("content-length") or 0))

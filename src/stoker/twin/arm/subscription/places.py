@@ -101,7 +101,10 @@ def unregister(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     return cloud, ArmAnswer(200, _provider(cloud, ask.target.kind))
 
 
-for _namespace in ("Compute", "Network", "Resources", "ManagedIdentity", "Authorization", "Storage"):
+for _namespace in (
+    *("Compute", "Network", "Resources", "ManagedIdentity", "Authorization", "Storage"),
+    "MachineLearningServices",
+):
     route("GET", f"Microsoft.{_namespace}")(provider)
     route("POST", f"Microsoft.{_namespace}", "register")(register)
     route("POST", f"Microsoft.{_namespace}", "unregister")(unregister)

@@ -51,7 +51,7 @@ def get(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
 def list_all(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
     if ask.target.group:
         resources.require_group(cloud, ask)
-    found = cloud.all(VMS, ask.target.group)
+    found = cloud.visible(VMS, ask.target.group)
     if text := ask.query.get("$filter"):
         named = _OF_SET.match(text)
         if not named:
