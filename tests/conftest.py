@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `services` and `faultproxy
 
 from services import Azurite, S3Server, run_azurite, run_s3  # found by the line above
 
+from stoker.client.submit.surroundings import BEGINNINGS, NAMES
+
 settings.register_profile("stoker", deadline=None)  # a busy computer is no reason to fail
 settings.load_profile("stoker")
 
@@ -22,6 +25,10 @@ settings.load_profile("stoker")
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
+
+# Runs take numeric variables of the shell along, and say so: what this machine happens to set is not under test.
+for name in [name for name in os.environ if name in NAMES or name.startswith(BEGINNINGS)]:
+    del os.environ[name]
 
 
 @pytest.fixture(scope="session")
