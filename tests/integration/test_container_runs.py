@@ -151,6 +151,17 @@ def test_a_script_that_fails_inside_fails_with_its_own_exit_code(boxed: Shell) -
     boxed.stoker("run", code=137)
 
 
+def test_a_signal_to_what_stands_in_for_a_rank_is_no_success(boxed: Shell) -> None:
+    boxed.job("python train.py 40 waits", environment={"image": IMAGE})
+    boxed.stoker("run", "--detach")
+    prints(boxed, "job-1", "step 10 ")
+    commands = boxed.processes()
+    os.kill(next(pid for pid, words in commands.items() if f"{boxed.environ['NAME']} exec" in words), signal.SIGTERM)
+    facts = boxed.ended("job-1")
+    assert (facts["state"], facts["cause"]) == ("failed", Cause.SIGNAL), facts
+    boxed.wait_for(lambda: not containers(boxed), "the end of its container")
+
+
 def test_several_ranks_share_one_container_and_keep_their_logs_apart(boxed: Shell) -> None:
     boxed.write("rank.py", "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], os.getppid())")
     boxed.job("python rank.py", environment={"image": IMAGE}, processes=2)

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH]
            [--cloud MODULE --events URL]
            [--ready-within SECONDS] [--driver-within SECONDS] [--reboot-mark PATH] [--package-lock PATH]
+           [--engine-unit NAME]
            [--private PATH] [--lock-fd N] [--variables-fd N] [--restored 1]
        tenant --config PATH
        stand-by --channel-fd N
        end --folder PATH --key KEY
        enter --folder PATH [--config PATH] [-- COMMAND...]
        attach --folder PATH
+       engines [--image NAME]
        relay
        remote --peers PATH -- HOST COMMAND...
        fusermount [-o OPTIONS] DIR"""
@@ -39,6 +41,7 @@ _NEEDED = {
     "stand-by": {"--channel-fd"},
     "end": {"--folder", "--key"},
     "attach": {"--folder"},
+    "engines": set[str](),
     "relay": set[str](),
 }
 
@@ -65,6 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
         from stoker.agent.visits.terminal import attach  # here, because only people need it
 
         return attach(NodeFolder(Path(options["--folder"]).absolute()))
+    if verb == "engines":
+        return _engines(options.get("--image", ""))
     if verb == "relay":
         return _relay()
     if verb == "tenant":
@@ -97,6 +102,7 @@ def run(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
         reboot_mark=options.get("--reboot-mark", ""),
         restored="--restored" in options,
         package_lock=options.get("--package-lock", ""),
+        engine_unit=options.get("--engine-unit", ""),
         quiet_s=float(options.get("--driver-within", DRIVER_S)),
     )
     return carry_out(store, options["--orders"], machine)
@@ -161,6 +167,15 @@ def _relay() -> int:
     from stoker.agent.visits.terminal import relay
 
     return relay(0, 1, socket.socket(fileno=3))
+
+
+def _engines(image: str) -> int:
+    """Which container engines this computer has: for a server that asks before a run."""
+    from stoker import containers  # here, with the rest, because few runs have one
+    from stoker.model import wire
+
+    sys.stdout.buffer.write(wire.dump(containers.survey(image, os.environ)))
+    return 0
 
 
 def _private(options: Mapping[str, str]) -> Path | None:

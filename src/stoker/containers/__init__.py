@@ -29,6 +29,7 @@ class EngineFeatures:
     gpus: tuple[str, ...] = ()  # options that give a container all GPUs
     keep_user: tuple[str, ...] = ()  # options with which the user has the same id inside, for an engine without root
     attendants: tuple[str, ...] = ()  # names of processes that it leaves beside a container
+    login: tuple[str, str] = ("", "")  # the variable that names its logins, and their file there; empty: it is the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class ImageSight:
     id: str
     architecture: str
     entrypoint: tuple[str, ...] = ()
+    digest: str = ""  # in its registry; empty: it is from none
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class ImageSource:
     dockerfile: str = ""  # a path; empty: it is pulled
     context: str = ""
     arguments: Mapping[str, str] = field(default_factory=dict)
+    base: str = ""  # of a build: the image whose registry may require a login
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +92,7 @@ class ContainerEngine(Protocol):
 
     def look(self, image: str, variables: Mapping[str, str]) -> EngineSight: ...
     def obtain(self, source: ImageSource) -> list[str]: ...
+    def push(self, image: str) -> list[str]: ...
     def start(self, request: ContainerRequest) -> list[str]: ...
     def enter(self, key: str, words: Sequence[str], *, passed: Sequence[str] = (), terminal: bool = False) -> list[str]:
         """Runs a command in the container, with the standard input of the caller. `passed` are names of variables that
@@ -120,7 +124,12 @@ def settings(engine: ContainerEngine, variables: Mapping[str, str]) -> dict[str,
 def survey(image: str, variables: Mapping[str, str]) -> list[EngineSight]:
     """All engines of this computer, the best one first: one that has the image, else one that can be used."""
     seen = [engine.look(image, settings(engine, variables)) for engine in engines().values()]
-    return sorted(seen, key=lambda one: (bool(one.trouble), one.image is None))
+    return sorted(seen, key=best)
+
+
+def best(seen: EngineSight) -> tuple[bool, bool]:
+    """The least first."""
+    return bool(seen.trouble), seen.image is None
 
 
 def troubles(seen: Sequence[EngineSight]) -> tuple[str, str]:

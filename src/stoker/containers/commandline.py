@@ -31,7 +31,7 @@ class CommandLineEngine:
                 return self.refused(said.stderr, variables.get(self.features.socket, ""))
             sight = self.read_info(json.loads(said.stdout))
             found = self._ask(("image", "inspect", "--format", "{{json .}}", image), variables) if image else None
-            images = read_image(json.loads(found.stdout)) if found and found.returncode == 0 else None
+            images = read_image(json.loads(found.stdout), image) if found and found.returncode == 0 else None
         except FileNotFoundError:
             return EngineSight(self.name, trouble=ABSENT, hint=self.features.install)
         except subprocess.TimeoutExpired:
@@ -53,6 +53,9 @@ class CommandLineEngine:
         named = ["--tag", source.image, "--file", source.dockerfile]
         # A build that fails would leave the container of its last step.
         return [self.features.program, "build", "--force-rm", *named, *arguments, source.context]
+
+    def push(self, image: str) -> list[str]:
+        return [self.features.program, "push", image]
 
     def start(self, request: ContainerRequest) -> list[str]:
         words = [self.features.program, "run", "--rm", "--interactive", "--init", "--name", named(request.key)]
@@ -96,12 +99,18 @@ def named(key: str) -> str:
     return f"stoker-{key}"
 
 
-def read_image(said: Any) -> ImageSight:
+def read_image(said: Any, name: str) -> ImageSight:
     """From `image inspect`, of one image; some engines list it."""
     said = said[0] if isinstance(said, list) else said
     config = said.get("Config") or {}
     entry = config.get("Entrypoint") or ()
-    return ImageSight(str(said["Id"]), str(said["Architecture"]), (entry,) if isinstance(entry, str) else tuple(entry))
+    words = (entry,) if isinstance(entry, str) else tuple(entry)
+    known = dict(str(one).rpartition("@")[::2] for one in said.get("RepoDigests") or ())
+    repository = name.partition("@")[0]
+    repository = repository.rpartition(":")[0] if ":" in repository.rpartition("/")[2] else repository
+    # Some engines spell out where an image without a registry comes from.
+    digest = next((one for place, one in known.items() if f"/{place}".endswith(f"/{repository}")), "")
+    return ImageSight(str(said["Id"]).removeprefix("sha256:"), str(said["Architecture"]), words, digest)
 
 
 def of_image(machine: str) -> str:

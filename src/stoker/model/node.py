@@ -22,6 +22,7 @@ class Features:
     overstay_s: float = 0.0  # a node may be seen so long behind its notice: its provider then says why it ended
     spot: bool = False
     containers: bool = False
+    surveyed: bool = False  # which engines its nodes have is known before a run, see `providers.Surveyed`
     shares_files: bool = False  # a path on the submitting computer means the same on the node
     elsewhere: bool = False  # its nodes are other computers all the same, and continue while this one sleeps
     look_every_s: float = 5.0  # how often looking is worth its cost
@@ -60,6 +61,7 @@ class Need:
     size: str = ""  # the provider's own name for one; the four above then do not matter
     currency: str = "USD"  # in which prices are quoted besides
     region: str = ""  # empty: wherever the provider is set up for
+    contained: bool = False  # its script runs in a container: each node requires an engine
     pool: Pool | None = None  # the cluster that the nodes are for; None: none
 
 

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from typing import Protocol, cast
 
 from stoker.containers import EngineSight
-from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, Offer, Said
+from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, Offer, Pool, Said
 from stoker.model.workspace.home import Home
 from stoker.stores.access import Access
 
@@ -78,16 +78,15 @@ def carrying(provider: Provider) -> Carrying | None:
 
 
 class Surveyed(Provider, Protocol):
-    """A provider whose nodes are this computer: which container engines they have is known before a run."""
+    """A provider that can ask for the container engines of its nodes before a run; see `features.surveyed`."""
 
-    def engines(self, image: str) -> list[EngineSight]:
-        """The best one first; see `containers.survey`."""
+    def engines(self, image: str, pool: Pool | None) -> list[EngineSight] | None:
+        """The best one first; see `containers.survey`. None: unknown, because no node answers."""
         ...
 
 
 def surveyed(provider: Provider) -> Surveyed | None:
-    known = provider.features.containers and provider.features.shares_files
-    return cast(Surveyed, provider) if known else None
+    return cast(Surveyed, provider) if provider.features.surveyed else None
 
 
 def surroundings(more: Mapping[str, str]) -> dict[str, str]:

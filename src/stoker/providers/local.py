@@ -22,7 +22,7 @@ from stoker.agent.processes.standby import ask
 from stoker.containers import EngineSight
 from stoker.errors import ProviderFailed
 from stoker.files import claim, is_held
-from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, NodeState, Offer, Said
+from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, NodeState, Offer, Pool, Said
 from stoker.providers import Setup, surroundings
 
 MOST_NODES = 64  # of one run: each is a few processes of this computer
@@ -39,6 +39,7 @@ class LocalProvider:
         reachable=True,
         terminal=True,
         containers=sys.platform == "linux",  # elsewhere engines run in a VM, with processes that nobody here sees
+        surveyed=sys.platform == "linux",
     )
 
     def __init__(self, setup: Setup) -> None:
@@ -96,7 +97,7 @@ class LocalProvider:
         done = subprocess.run([*self.entrance(key).words, *words], stdin=subprocess.DEVNULL, capture_output=True)
         return Said(done.returncode if done.returncode >= 0 else 128 - done.returncode, done.stdout, done.stderr)
 
-    def engines(self, image: str) -> list[EngineSight]:
+    def engines(self, image: str, pool: Pool | None) -> list[EngineSight]:  # noqa: ARG002  # one computer for all
         return containers.survey(image, surroundings({}))
 
     def _spawn(self, folder: Path, request: NodeRequest) -> None:

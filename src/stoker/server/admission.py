@@ -183,14 +183,16 @@ def check_software(submission: Submission, provider: Provider) -> None:
         raise JobInvalid([Problem("environment.requirements", f"`{file}`", expected)])
 
 
-def engine_notes(job: Job, provider: Provider) -> list[str]:
+def engine_notes(job: Job, provider: Provider, pool: Pool | None = None) -> list[str]:
     """What runs the container of a job, where that is known before a machine is requested. Raises JobInvalid where
     nothing can."""
     wanted, known = job.environment, surveyed(provider)
     if not wanted.contained or known is None:
         return []
     image, field = wanted.image or "", "image" if wanted.image else "dockerfile"
-    seen = known.engines(image)
+    seen = known.engines(image, pool)
+    if seen is None:
+        return []
     if not seen or seen[0].trouble:
         why, hint = troubles(seen)
         raise JobInvalid([Problem(f"environment.{field}", f"`{image or wanted.dockerfile}`", why)], hint=hint)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -55,7 +57,7 @@ class EngineContract(ABC):
             inputs=(str(tmp_path / "data"),),
             work=str(tmp_path),
             shared_bytes=123 << 20,
-            limits={"nofile": (1000, 2000)},
+            limits={"nofile": (1000, 2000), "nproc": (5000, 5000)},  # Podman's own may be more than a sandbox allows
         )
 
     @pytest.fixture
@@ -244,17 +246,13 @@ def podman(folder: Path, image: Path) -> Iterator[dict[str, str]]:
     (folder / "containers.conf").write_text("\n".join(["[engine]", *engine]))
     places = [f'graphroot = "{folder}/graph"', f'runroot = "{folder}/run"']
     (folder / "storage.conf").write_text("\n".join(["[storage]", 'driver = "overlay"', *places]))
-    # Its usual limit of processes is more than it may set in a sandbox.
-    program = folder / "bin" / "podman"
-    program.parent.mkdir()
-    limited = 'if [ "$1" = run ]; then shift; set -- run --ulimit nproc=5000:5000 "$@"; fi'
-    program.write_text(f'#!/bin/sh\n{limited}\nexec {shutil.which("podman")} "$@"\n')
-    program.chmod(0o700)
+    (folder / "registries.conf").touch()
     variables = {
-        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.environ["PATH"],
         "HOME": str(folder),
         "CONTAINERS_CONF": str(folder / "containers.conf"),
         "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
+        "CONTAINERS_REGISTRIES_CONF": str(folder / "registries.conf"),
     }
     try:
         _import("podman", image, variables)
@@ -266,6 +264,53 @@ def podman(folder: Path, image: Path) -> Iterator[dict[str, str]]:
 
 
 ENGINES = {"docker": docker, "podman": podman}
+
+
+def trust(variables: Mapping[str, str], registry: str) -> None:
+    """This engine may speak to that registry without TLS; Docker may on loopback."""
+    if file := variables.get("CONTAINERS_REGISTRIES_CONF"):
+        with Path(file).open("a") as conf:
+            conf.write(f'[[registry]]\nlocation = "{registry}"\ninsecure = true\n')
+
+
+USER, PASSWORD = "trainer", "not-a-secret"  # of the registries of tests
+_HTPASSWD = "trainer:$2b$05$abcdefghijklmnopqrstuuVPNOToLP9MHdthRCXkVoiIF0qNKnk2G"
+
+
+@contextmanager
+def registry(folder: Path, *, locked: bool = False) -> Iterator[str]:
+    """The address of a registry on loopback, without TLS. `locked`: only for USER with PASSWORD."""
+    _required("docker-registry")
+    folder.mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (folder / "htpasswd").write_text(f"{_HTPASSWD}\n")
+    auth = {"auth": {"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}}} if locked else {}
+    storage = {"filesystem": {"rootdirectory": str(folder / "data")}}
+    http = {"addr": f"127.0.0.1:{port}"}
+    conf = {"version": 0.1, "log": {"level": "warn"}, "storage": storage, "http": http, **auth}
+    (folder / "conf.yml").write_text(json.dumps(conf))  # JSON is YAML
+    with (folder / "log").open("wb") as log:
+        words = ["docker-registry", "serve", str(folder / "conf.yml")]
+        served = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+                break
+            assert served.poll() is None and time.monotonic() < until, (folder / "log").read_text()
+            time.sleep(0.05)
+        yield f"127.0.0.1:{port}"
+    finally:
+        served.kill()
+        served.wait()
+
+
+def published(program: str, variables: Mapping[str, str], image: str, name: str) -> None:
+    """Pushes an image that this engine has, under another name, which is removed here."""
+    for words in (("tag", image, name), ("push", name), ("rmi", name)):
+        done = subprocess.run([program, *words], env=dict(variables), capture_output=True, text=True)
+        assert done.returncode == 0, done
 
 
 def _required(program: str) -> None:

@@ -60,7 +60,7 @@ class Crew:
         self.noticing = Noticing(folder, self.keeper, tell, hasten=self.shipping.hasten)
         self.notices = NoticeBoard(self.noticing.see)
         self.container = self._container()
-        self.ranks = ranks or RankProcesses(folder, orders.key, machine.library, self._helpers)
+        self.ranks = ranks or RankProcesses(folder, orders.key, machine.library, self._helpers, self._container_is_up)
         self.fuse = NodeFuse(folder.fuse, self.keeper, partial(self.notices.post, "fuse"), self._blow, tell)
         self.effort = EffortMeter(folder.toll, self._witnesses())
         self.figures = ReportFigures(self.shipping, self.checkpoints, self.inputs, self.fuse)
@@ -72,6 +72,9 @@ class Crew:
         self.goal = Goal(orders.job.stop_when, folder.stop, tell)
         self.awaited = Awaited(orders.job, tell, time.monotonic)
         self.listener = self._listener()
+
+    def _container_is_up(self) -> bool:
+        return self.container is None or self.container.is_up
 
     def _container(self) -> NodeContainer | None:
         if not self.orders.job.environment.contained:

@@ -214,6 +214,7 @@ class Prepare:
             )
 
         container.start(orders, code, workshop)
+        self.reporter.say(image=container.image)
         port, *ports = launch.free_ports(orders, processes)
         return Workplace(
             folder=machine.folder,

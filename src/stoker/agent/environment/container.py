@@ -7,7 +7,6 @@ reaped; all that the ranks see is at the same paths as outside.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -20,13 +19,14 @@ from pathlib import Path
 
 from stoker import containers
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.agent.environment.building import Workshop, carry_out, locked
+from stoker.agent.environment.building import Workshop
 from stoker.agent.environment.context import image_source
+from stoker.agent.environment.images import ImageShop
 from stoker.agent.machine.machine import NodeFolder, NodeMachine
 from stoker.agent.processes import family
 from stoker.agent.processes.contained import READS, ContainerEntry
 from stoker.agent.processes.family import MARK, STANDIN, readable
-from stoker.containers import ContainerEngine, ContainerRequest, EngineSight, ImageSource
+from stoker.containers import ContainerEngine, ContainerRequest, EngineSight, ImageSight
 from stoker.containers.commandline import foreign, last_line
 from stoker.files import write_whole
 from stoker.model.cause import Cause
@@ -51,9 +51,10 @@ command -v {program} >/dev/null 2>&1 || echo "lacks {program}"
 echo {ready}
 while read -r line; do :; done
 """
+_MOST_PIDS = Path("/proc/sys/kernel/pid_max")
 _PROGRAM = re.compile(r"[A-Za-z0-9_./+-]+")
 _KEPT = ("CUDA_VISIBLE_DEVICES", "NVIDIA_", "HIP_VISIBLE_DEVICES")  # of the node's variables
-_USUAL_LIMITS = {"nofile": resource.RLIMIT_NOFILE, "memlock": resource.RLIMIT_MEMLOCK, "stack": resource.RLIMIT_STACK}
+_USUAL_LIMITS = {name: getattr(resource, f"RLIMIT_{name.upper()}") for name in ("nofile", "nproc", "memlock", "stack")}
 
 
 class NodeContainer:
@@ -65,8 +66,10 @@ class NodeContainer:
         self._settings: dict[str, str] = {}
         self._held: subprocess.Popen[bytes] | None = None
         self._own: set[int] = set()
+        self._inside: set[int] = set()  # of these
         self.python = ""  # the one in the image that can import stoker; empty: it has none
         self.label = ""  # what runs it, for people
+        self.image = ""  # what tells it from all others
 
     @property
     def helpers(self) -> set[int]:
@@ -86,12 +89,13 @@ class NodeContainer:
         self._engine, self._settings = engine, containers.settings(engine, self._machine.variables)
         shop = workshop(self._settings)
         if sight.image is None:
-            sight = self._obtain(engine, source, shop)
+            sight = ImageShop(engine, self._settings, self._machine, orders, shop).obtain(source)
         if sight.image and foreign(sight.image, sight):
             its, ours = sight.image.architecture, sight.architecture
             what = f"the image `{source.image}` is for {its}, and this node is {ours}"
             raise AttemptBroken(what, f"choose an image for {ours}", cause=Cause.CONTAINER_UNUSABLE)
         self.label = f"{engine.name} {sight.version}"
+        self.image = _identity(sight.image) if sight.image else ""
         shop.tell("container", f"{self.label} runs the script in `{wanted.image or wanted.dockerfile}`")
         self._begin(engine, _request(orders, self._machine, source.image, sight), source.image)
         shop.stopping.check()
@@ -114,7 +118,8 @@ class NodeContainer:
         """What ranks inside get of the node's own variables. A home of their own, unless they are root's: the user's is
         not in the image."""
         own = self._machine.variables
-        found = {name: value for name, value in own.items() if name.startswith(_KEPT) or name in job.secrets}
+        secrets = {*job.secrets} - {job.environment.login}
+        found = {name: value for name, value in own.items() if name.startswith(_KEPT) or name in secrets}
         found |= {name: value for name, value in own.items() if name.lower().endswith("_proxy")}
         if os.getuid():
             home = self._machine.folder.home
@@ -122,6 +127,11 @@ class NodeContainer:
             name = own.get("USER") or own.get("LOGNAME") or "user"
             found |= {"HOME": str(home), "USER": name, "LOGNAME": name}
         return found
+
+    @property
+    def is_up(self) -> bool:
+        """Its first processes are alive: without them, all others have been killed."""
+        return self._inside <= {one.pid for one in family.look("")}
 
     def is_lost(self) -> bool:
         """It ended while ranks were in it: somebody removed it, or its engine ended. They fail a moment before."""
@@ -151,25 +161,6 @@ class NodeContainer:
             raise AttemptBroken(*containers.troubles(seen), cause=Cause.CONTAINER_UNUSABLE)
         return containers.engines()[seen[0].name], seen[0]
 
-    def _obtain(self, engine: ContainerEngine, source: ImageSource, shop: Workshop) -> EngineSight:
-        """Once for all runs of this node that need it."""
-        named = hashlib.sha256(source.image.encode()).hexdigest()[:32]
-        what = f"build the image from `{Path(source.dockerfile).name}`" if source.dockerfile else ""
-        with locked(self._machine.environments / f"image-{named}", shop):
-            found = engine.look(source.image, self._settings)
-            if found.image is None:
-                start = time.monotonic()
-                carry_out(engine.obtain(source), what or f"pull the image `{source.image}`", self._settings, shop)
-                found = engine.look(source.image, self._settings)
-                done = "built" if source.dockerfile else "pulled"
-                shop.tell("environment", f"the image was {done} in {time.monotonic() - start:.1f} s")
-        if found.trouble or found.image is None:
-            raise AttemptBroken(
-                f"{engine.name} does not have the image `{source.image}`: {found.trouble}".rstrip(": "),
-                cause=Cause.CONTAINER_UNUSABLE,
-            )
-        return found
-
     def _begin(self, engine: ContainerEngine, request: ContainerRequest, image: str) -> None:
         """The note is written first: the cleanup after a dead agent reads it."""
         note = {"words": engine.remove(self._key), "variables": self._settings}
@@ -188,6 +179,8 @@ class NodeContainer:
         assert self._held.stdout
         said = list(_lines(self._held.stdout.fileno(), START_S))
         self._own = {one.pid for one in family.belonging_to(self._key, os.getpid())}
+        here = family.space(os.getpid())
+        self._inside = {pid for pid in self._own if family.space(pid) not in ("", here)}
         if said[-1:] != [_READY]:
             self.stop()
             _run(engine.remove(self._key), self._settings)  # Docker keeps one that could not start
@@ -214,6 +207,11 @@ class NodeContainer:
                 self.python = self.python or (name if new else "")
 
 
+def _identity(image: ImageSight) -> str:
+    """Its digest; of one that was built here and pushed nowhere, the hash of its configuration."""
+    return image.digest or f"sha256:{image.id}"
+
+
 def clear_container(folder: NodeFolder) -> None:
     """Removes what a dead agent left. Its processes have been killed already."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -231,6 +229,7 @@ def _request(orders: Orders, machine: NodeMachine, image: str, sight: EngineSigh
     job, folder, own = orders.job, machine.folder, (os.getuid(), os.getgid())
     whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limits = {name: resource.getrlimit(kind) for name, kind in _USUAL_LIMITS.items()}
+    limits["nproc"] = _most_processes(*limits["nproc"])
     word = with_notebooks(job.run).split(maxsplit=1)[0]
     program = word if _PROGRAM.fullmatch(word) else ":"
     return ContainerRequest(
@@ -248,6 +247,12 @@ def _request(orders: Orders, machine: NodeMachine, image: str, sight: EngineSigh
         limits=limits,
         gpus=bool(job.gpus or job.gpu or job.processes == "gpus"),
     )
+
+
+def _most_processes(soft: int, hard: int) -> tuple[int, int]:
+    """No user has more than the kernel has ids for. Podman lowers its own limit to that, and may not raise it again."""
+    most = int(_MOST_PIDS.read_text())
+    return tuple(most if one == resource.RLIM_INFINITY else min(one, most) for one in (soft, hard))  # type: ignore[return-value]  # a pair
 
 
 def _pythons(program: str) -> str:

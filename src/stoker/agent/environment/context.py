@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection
 from pathlib import Path
 
 from stoker.agent.machine.machine import NodeFolder
 from stoker.containers import ImageSource
 from stoker.model.job.job import Environment
+
+_FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)", re.IGNORECASE | re.MULTILINE)
 
 
 def image_source(wanted: Environment, folder: NodeFolder, code: Collection[str]) -> ImageSource:
@@ -20,9 +23,12 @@ def image_source(wanted: Environment, folder: NodeFolder, code: Collection[str])
     hashed = hashlib.sha256(json.dumps([wanted.dockerfile, wanted.context, dict(wanted.build_args)]).encode())
     for path in sorted(one for one in code if one.startswith(context) or one == wanted.dockerfile):
         hashed.update(json.dumps([path, *_copy(folder.work / path, folder.context / path)]).encode())
+    dockerfile = folder.context / wanted.dockerfile
+    bases = _FROM.findall(dockerfile.read_text(errors="replace")) if dockerfile.is_file() else []
     return ImageSource(
-        image=f"localhost/stoker:{hashed.hexdigest()[:32]}",
-        dockerfile=str(folder.context / wanted.dockerfile),
+        image=f"{wanted.registry or 'localhost/stoker'}:{hashed.hexdigest()[:32]}",
+        base=wanted.registry or next(iter(bases), ""),
+        dockerfile=str(dockerfile),
         context=str(folder.context / context),
         arguments=wanted.build_args,
     )

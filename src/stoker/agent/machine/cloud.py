@@ -48,5 +48,12 @@ class CloudNode(Protocol):
         ...
 
 
+def registry_login(module: str, registry: str) -> tuple[str, str] | None:
+    """User and password of the VM itself for a registry of its cloud; None: it has none for this one."""
+    ask = getattr(load_cloud(module), "registry_login", None)
+    found: tuple[str, str] | None = ask(registry) if ask else None
+    return found
+
+
 def load_cloud(module: str) -> CloudNode:
     return cast(CloudNode, importlib.import_module(module))

@@ -126,6 +126,7 @@ class NodeMachine:
     reboot_mark: str = ""  # a file that exists while the machine requires a restart
     restored: bool = False  # its provider restored it after an eviction: an earlier VM has started the attempt
     package_lock: str = ""  # a file that is locked while packages are being installed
+    engine_unit: str = ""  # the service that installs a container engine; empty: nothing does
     quiet_s: float = DRIVER_S  # after so long without an installation, a missing driver is not expected any more
     processes: Path = Path("/proc")
 

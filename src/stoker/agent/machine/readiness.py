@@ -112,7 +112,7 @@ def checks(job: Job, machine: NodeMachine) -> list[Check]:
     if wanted:
         found.append(Check(f"the driver answers for {_count(wanted)}", partial(_driver, wanted, machine.variables)))
     if job.environment.contained:
-        found.append(Check("the container engine answers", partial(_containers, wanted, machine.variables)))
+        found.append(Check("the container engine answers", partial(_containers, wanted, machine)))
     if machine.reboot_mark:
         found.append(Check("no restart is pending", partial(_restart, Path(machine.reboot_mark))))
     return found
@@ -134,11 +134,21 @@ def _driver(wanted: int, variables: Mapping[str, str]) -> str:
     return f"the driver answers for {answering} of {_count(wanted)}" if answering else NO_DRIVER
 
 
-def _containers(wanted: int, variables: Mapping[str, str]) -> str:
-    seen = containers.survey("", variables)
+def _containers(wanted: int, machine: NodeMachine) -> str:
+    seen = containers.survey("", machine.variables)
     if not seen or seen[0].trouble:
+        _install_engine(machine)
         return containers.troubles(seen)[0]
-    return "the container engine does not support GPUs" if wanted and not seen[0].gpus else ""
+    if wanted and not seen[0].gpus:
+        _install_engine(machine)
+        return "the container engine does not support GPUs"
+    return ""
+
+
+def _install_engine(machine: NodeMachine) -> None:
+    """In the background. While that runs, another start changes nothing; one that has failed begins again."""
+    if machine.engine_unit and (tool := which("systemctl", machine.variables.get("PATH", ""))):
+        subprocess.run([tool, "start", "--no-block", machine.engine_unit], capture_output=True, timeout=ASK_S)
 
 
 def _restart(mark: Path) -> str:

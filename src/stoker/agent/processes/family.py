@@ -209,6 +209,20 @@ def groups_inside(group: int) -> set[int]:
     return {process.group for process in alive if process.standin in outside and process.group != group}
 
 
+def still_inside(standin: int) -> bool:
+    """What this process stood in for in a container is alive. Its parent is outside; that of an orphan is inside."""
+    alive = look("")
+    return any(one.standin == standin and space(one.pid) != space(one.parent) for one in alive)
+
+
+def space(pid: int) -> str:
+    """Its pid namespace; empty where that is another user's secret."""
+    try:
+        return str((_PROC / str(pid) / "ns" / "pid").readlink())
+    except OSError:
+        return ""
+
+
 def _look_with_ps(key: str) -> list[FamilyProcess]:
     """`-E` shows the environment after the command, for this user's processes."""
     import subprocess  # here, because it is slow to import and Linux does not need it

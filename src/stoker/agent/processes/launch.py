@@ -152,7 +152,7 @@ def environment(orders: Orders, place: Workplace) -> dict[str, str]:
     env |= job.env
     env |= {name: place.variables[name] for name in job.secrets if name in place.variables}
     if job.secrets:
-        env["STOKER_SECRETS"] = " ".join(job.secrets)
+        env["STOKER_SECRETS"] = " ".join(name for name in job.secrets if name != job.environment.login)
     given = job.env.get("PYTHONPATH") or place.variables.get("PYTHONPATH", "")
     # First, so that their `sitecustomize` is found before any other: each runs the next one.
     hooks = [str(place.library / hook) for hook, wanted in ((_STACKS, job.hang), (_EXACT, job.exact)) if wanted]

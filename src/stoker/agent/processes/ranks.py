@@ -36,7 +36,14 @@ KILLED = 128  # exit codes above it are signals
 class RankProcesses:
     """Only the main thread may use it: it reaps every child of this process."""
 
-    def __init__(self, folder: NodeFolder, key: str, library: Path, helpers: Callable[[], set[int]] = set) -> None:
+    def __init__(
+        self,
+        folder: NodeFolder,
+        key: str,
+        library: Path,
+        helpers: Callable[[], set[int]] = set,
+        container_is_up: Callable[[], bool] = lambda: True,
+    ) -> None:
         """`helpers` are processes of the node that do not belong to the script."""
         self._folder = folder
         self._library = library  # the packed agent, which serves a script's terminal
@@ -54,6 +61,7 @@ class RankProcesses:
         self.grace_s = GRACE_S  # between SIGTERM and SIGKILL
         self.ends: dict[int, RankEnd] = {}
         self._helpers = helpers
+        self._container_is_up = container_is_up
         self.first_failed: int | None = None  # the rank whose failure stopped the others
         self.unexplained = False  # a launcher failed, and none of its ranks here
 
@@ -181,8 +189,8 @@ class RankProcesses:
         self._spoolers -= ended.keys()
         for pid in sorted(ended.keys() & self._alive.keys(), key=lambda pid: self._alive[pid]):
             rank, code = self._alive.pop(pid), os.waitstatus_to_exitcode(ended[pid])
-            if pid in self._standins and code - KILLED in signal.valid_signals():
-                code = KILLED - code  # how engines report a signal; 255 is none
+            if pid in self._standins:
+                code = _code_inside(pid, code, container_is_up=self._container_is_up())
             self.ends[rank] = RankEnd(rank, code if code >= 0 else None, -code if code < 0 else None)
             if code and self.first_failed is None and not self.asked_to_end:
                 self.first_failed = rank
@@ -217,6 +225,14 @@ class RankProcesses:
             for one in inside or {group}:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(one, number)
+
+
+def _code_inside(standin: int, code: int, *, container_is_up: bool) -> int:
+    """How a rank in a container ended, by the end of what stood in for it. Docker's command exits with 0 where it gets
+    the SIGTERM that schedulers send to every process of a job, while the rank continues, or ends with its container."""
+    if code >= 0 and (not container_is_up or family.still_inside(standin)):
+        return -signal.SIGTERM
+    return KILLED - code if code - KILLED in signal.valid_signals() else code  # how engines report it; 255 is none
 
 
 # Starting the processes of a rank: the rank itself, and the one that writes its log.

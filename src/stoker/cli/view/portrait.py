@@ -269,7 +269,7 @@ def _software(run: Run) -> str:
         wanted = f"{named}" if named else f"{words.count(run.software.packages, 'package')}"
         return f"Python {run.software.python} with {wanted}, to be installed on the node"
     if named:
-        return f"{named}, {there}" if there else named
+        return ", ".join(one for one in (named, run.image, there) if one)
     return f"{environment.python or run.python}" + (f", {there}" if there else "")
 
 

@@ -49,13 +49,15 @@ class Difference:
     job: tuple[Change, ...] = ()  # by field of the job file, without `run`, which is in `arguments`
     packages: tuple[Change, ...] = ()
     python: tuple[Change, ...] = ()  # the interpreter's `path` and `version`
+    image: tuple[Change, ...] = ()  # the `digest` of what the scripts ran in
     data: tuple[Change, ...] = ()
     metrics: tuple[MetricPair, ...] = ()
 
     @property
     def same(self) -> bool:
         """No input of the runs differs; their results may."""
-        return not (self.code or self.arguments or self.job or self.packages or self.python or self.data)
+        software = self.packages or self.python or self.image
+        return not (self.code or self.arguments or self.job or software or self.data)
 
 
 def compare(first: Run, second: Run, first_code: Snapshot, second_code: Snapshot) -> Difference:
@@ -72,6 +74,7 @@ def compare(first: Run, second: Run, first_code: Snapshot, second_code: Snapshot
         job=_changes(_fields(first), _fields(second)),
         packages=_changes(ours, theirs),
         python=_changes(*interpreters),
+        image=_changes({"digest": first.image or None}, {"digest": second.image or None}),
         data=_changes(_data(first), _data(second)),
         metrics=_metrics(first, second),
     )

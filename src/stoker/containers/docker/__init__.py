@@ -21,6 +21,7 @@ class DockerEngine(CommandLineEngine):
         variables=("DOCKER_",),
         socket="DOCKER_HOST",
         gpus=("--gpus", "all"),
+        login=("DOCKER_CONFIG", "config.json"),
     )
 
     def look(self, image: str, variables: Mapping[str, str]) -> EngineSight:

@@ -18,6 +18,7 @@ class PodmanEngine(CommandLineEngine):
         gpus=("--device", "nvidia.com/gpu=all"),
         keep_user=("--userns", "keep-id"),
         attendants=("conmon",),
+        login=("REGISTRY_AUTH_FILE", ""),
     )
 
     def read_info(self, said: Mapping[str, Any]) -> EngineSight:

@@ -297,6 +297,7 @@ def _whole(attempt: Attempt, reports: Sequence[Report], worst: Outcome | None) -
         ended_at=max(ends) if ends else None,
         stays=lead.stays if lead else False,
         packages=lead.packages if lead else {},
+        image=lead.image if lead else "",
         data=(lead or first).data,
         effort=lead.effort if lead else None,
         attempt=attempt.number,

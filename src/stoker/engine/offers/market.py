@@ -46,6 +46,7 @@ def needs(job: Job, pool: Pool | None = None) -> list[Need]:
             gpu=job.gpu or "",
             size=job.size or "",
             region=job.region or "",
+            contained=job.environment.contained,
             pool=pool,
         )
         for each in kinds

@@ -112,6 +112,16 @@ class Environment:
     build_args: Mapping[str, str] = a(
         MapOf(Scalar(), _VARIABLE, "an argument's name"), "arguments of the Dockerfile (`ARG`)", default_factory=dict
     )
+    registry: str | None = a(
+        Maybe(Text("a repository, such as `registry.example.org/team/images`", r"[a-z0-9][a-z0-9._/:-]*")),
+        "where the image of a Dockerfile is pushed, so that other nodes and runs pull it instead of building it",
+        default=None,
+    )
+    login: str | None = a(
+        Maybe(Text("the name of a secret", _VARIABLE)),
+        "the name in `secrets` of `USER:PASSWORD` for the image's registry; the script does not get it",
+        default=None,
+    )
 
     def __post_init__(self) -> None:
         fields.check(self)
@@ -120,7 +130,9 @@ class Environment:
             raise JobInvalid([Problem(given[1], f"`{given[0]}` as well", "only one of them")])
         if self.contained and self.python:
             raise JobInvalid([Problem("python", f"`{self.python}`", "nothing: an image has its own Python")])
-        for name in ("context", "build_args"):
+        if self.login and not self.contained:
+            raise JobInvalid([Problem("login", f"`{self.login}`", "an `image` or a `dockerfile` that it is for")])
+        for name in ("context", "build_args", "registry"):
             if getattr(self, name) and not self.dockerfile:
                 raise JobInvalid([Problem(name, "no `dockerfile`", "a `dockerfile` to build an image from")])
 
@@ -390,6 +402,9 @@ def _clashes(job: Job) -> list[Problem]:
         problems.append(Problem("exact", "`true`", expected))
     if job.hang and job.hang.action is HangAction.RESTART and not job.retries:
         problems.append(Problem("hang.action", "`restart`", "`retries` of at least 1: each restart uses one of them"))
+    login = job.environment.login
+    if login and login not in job.secrets:
+        problems.append(Problem("environment.login", f"`{login}`", f"a name in `secrets`: `secrets: [{login}]`"))
     both = [name for name in job.secrets if name in job.env]
     return problems + [
         Problem(f"env.{name}", "the name of a secret", "a name that `secrets` does not list") for name in both

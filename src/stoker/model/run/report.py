@@ -209,6 +209,7 @@ class Report:
     data: Annotated[Mapping[str, DataFigures], Most(1000, _LONGEST_NAME)] = field(default_factory=dict)  # by input
     # Name to version, of the Python that the script is run with; empty: as the submission has it.
     packages: Annotated[Mapping[str, Version], Most(MOST_PACKAGES, 200)] = field(default_factory=dict)
+    image: Annotated[str, Most(200)] = ""  # the digest of the image that the script runs in; empty: it runs in none
     notice: Notice | None = None  # that the machine itself was given
     stays: bool = False  # its machine is there for the next attempt, as after a restart
     progress: Annotated[float, Within(0, 1)] | None = None  # 0 to 1, as the script reports it; None: it has not

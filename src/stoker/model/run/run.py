@@ -147,6 +147,7 @@ class Run:
     data_marks: Mapping[str, str] = field(default_factory=dict)  # name to a fingerprint, for `diff`
     here: Mapping[str, str] = field(default_factory=dict)  # variables for nodes that are the submitting computer
     packages: Mapping[str, str] = field(default_factory=dict)  # of its Python, as its newest node told or has it
+    image: str = ""  # the digest of the image that its script ran in, as its newest node told
     software: Software | None = None  # what its snapshot has of the submitting Python; None: nothing
     lock: str = ""  # the hash of the lock in its snapshot; empty: it has none
     git: Git | None = None

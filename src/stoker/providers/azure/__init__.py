@@ -42,6 +42,7 @@ FEATURES = Features(
     reachable=True,
     restores=True,
     warm=True,
+    containers=True,
 )
 
 log = logging.getLogger(__name__)

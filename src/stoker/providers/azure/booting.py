@@ -27,7 +27,12 @@ NODE = "stoker.providers.azure.node"  # shipped with the agent
 METADATA = "http://169.254.169.254/metadata"
 EVENTS = f"{METADATA}/scheduledevents?api-version=2020-07-01"
 TOKENS = f"{METADATA}/identity/oauth2/token?api-version=2018-02-01"
-UBUNTU = {"--reboot-mark": "/run/reboot-required", "--package-lock": "/var/lib/dpkg/lock-frontend"}
+ENGINE_UNIT = "stoker-engine.service"  # the agent starts it where a job needs a container
+UBUNTU = {
+    "--reboot-mark": "/run/reboot-required",
+    "--package-lock": "/var/lib/dpkg/lock-frontend",
+    "--engine-unit": ENGINE_UNIT,
+}
 READY_S = 1800.0  # to install drivers until they answer; a VM that takes longer is released
 
 
@@ -101,6 +106,7 @@ CONFIG = "/etc/stoker/node.json"  # 0600: it contains the key of this VM's encry
 PRIVATE = "/run/stoker"  # in memory: lost at shutdown
 BOOT = "/usr/local/lib/stoker/boot.py"
 UNIT = "stoker-agent.service"
+ENGINE = "/usr/local/lib/stoker/engine.sh"
 _MOST_BYTES = 60_000  # Azure accepts 65,535
 
 
@@ -185,6 +191,43 @@ WantedBy=multi-user.target
 """
 
 
+# Images for GPUs have both already; the others have none. It may run several times.
+_ENGINE_SCRIPT = """\
+#!/bin/sh
+# Installs a container engine, and what gives containers the GPUs of NVIDIA.
+set -e
+export DEBIAN_FRONTEND=noninteractive
+install() {
+  apt-get -o DPkg::Lock::Timeout=600 -q update
+  apt-get -o DPkg::Lock::Timeout=600 -q install -y --no-install-recommends "$@"
+}
+if ! command -v docker >/dev/null && ! command -v podman >/dev/null; then install docker.io; fi
+[ -e /dev/nvidiactl ] || exit 0
+if ! command -v nvidia-ctk >/dev/null; then
+  pages=https://nvidia.github.io/libnvidia-container key=/usr/share/keyrings/nvidia-container-toolkit.gpg
+  curl -fsSL $pages/gpgkey | gpg --yes --dearmor -o $key
+  curl -fsSL $pages/stable/deb/nvidia-container-toolkit.list | sed "s#deb https#deb [signed-by=$key] https#" \\
+    > /etc/apt/sources.list.d/nvidia-container-toolkit.list
+  install nvidia-container-toolkit
+fi
+if command -v docker >/dev/null; then
+  nvidia-ctk runtime configure --runtime=docker
+  systemctl restart docker
+else
+  nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
+fi
+"""
+
+_ENGINE_UNIT_TEXT = f"""\
+[Unit]
+Description=A container engine for Stoker's runs
+
+[Service]
+Type=oneshot
+ExecStart=/bin/sh {ENGINE}
+"""
+
+
 def custom_data(boot: Boot) -> str:
     """The cloud-init document. JSON is YAML, so nothing in it can be misread. Raises ValueError if it is too long."""
     folders = {
@@ -197,6 +240,8 @@ def custom_data(boot: Boot) -> str:
         _file(CONFIG, json.dumps(config), "0600"),
         _file(BOOT, _BOOT_SCRIPT, "0644"),
         _file(f"/etc/systemd/system/{UNIT}", _UNIT_TEXT, "0644"),
+        _file(ENGINE, _ENGINE_SCRIPT, "0644"),
+        _file(f"/etc/systemd/system/{ENGINE_UNIT}", _ENGINE_UNIT_TEXT, "0644"),
     ]
     commands = [["systemctl", "daemon-reload"], ["systemctl", "enable", "--now", UNIT]]
     text = "#cloud-config\n" + json.dumps({"write_files": files, "runcmd": commands}, indent=1) + "\n"

@@ -40,6 +40,7 @@ class SlurmProvider:
     features: ClassVar[Features] = Features(
         notice_s=float(LEAD_S),
         overstay_s=90.0,
+        containers=True,
         shares_files=True,
         elsewhere=True,
         look_every_s=2.0,

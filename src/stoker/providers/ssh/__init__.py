@@ -18,9 +18,11 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from stoker.agent.pack import pack
+from stoker.containers import EngineSight
 from stoker.errors import NoCapacity, NotSetUp, ProviderFailed, ProviderUnavailable
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer, Pool
 from stoker.providers import Setup
+from stoker.providers.ssh.engines import best_of, engines_of, require_engine
 from stoker.providers.ssh.hosts import HostedNode, NodeRecords, SshHost, hosts
 from stoker.providers.ssh.link import HostAnswer, HostLink, LinkSite, uploaded
 from stoker.providers.ssh.tunnel import TunnelService, TunnelTokens
@@ -43,6 +45,8 @@ class SshProvider:
         lease_s=LEASE_S,
         idle_s=IDLE_S,
         carries_folders=True,
+        containers=True,
+        surveyed=True,
     )
 
     def __init__(self, setup: Setup) -> None:
@@ -109,6 +113,15 @@ class SshProvider:
         if node and node.sent:
             self._link(node.host).ask("lease", key=key, seconds=lease_s)
 
+    def engines(self, image: str, pool: Pool | None) -> list[EngineSight] | None:
+        def ask(host: SshHost) -> list[EngineSight] | None:
+            try:
+                return engines_of(self._link(host.name), self._packed(), image)
+            except ProviderFailed:
+                return None
+
+        return best_of(self._asking.map(ask, self._hosts(pool)))
+
     def carried(self, key: str, access: Access) -> Access:
         node = self._records.get(key)
         return self._tokens.carried(key, access, everything=node is not None and node.tunnelled)
@@ -168,6 +181,8 @@ class SshProvider:
             )
         agent = self._packed()
         uploaded(link, agent)
+        if request.need and request.need.contained:
+            require_engine(link, agent)
         node = self._records.keep(replace(node, sent=True))
         try:
             link.ask("start", key=node.key, agent=agent.name, config=_config(request), slots=node.slots)

@@ -28,6 +28,7 @@ READY = "stoker-host-1"  # the first line; a shell may have printed others befor
 TOP = pathlib.Path.home() / ".stoker-node"
 LEAST_FREE_BYTES = 200 << 20
 REACH_S = 10  # for a store to take a connection
+SURVEY_S = 45  # for the container engines of a host to answer
 END_S = 40  # to stop the processes of a node and upload what they printed
 LONGEST_FOLDER = 60  # of a socket
 UNSHIPPED = 3  # the exit code of `end` while the store is unreachable
@@ -121,6 +122,18 @@ def reach(server: str, address: str, port: int) -> Words:  # noqa: ARG001  # as 
     except OSError as error:
         return {"why": str(error)}
     return {"why": ""}
+
+
+def engines(server: str, agent: str, image: str) -> Words:
+    """What its container engines say of themselves, as JSON of the agent."""
+    command = [sys.executable, "-I", "-S", str(TOP / server / "agents" / agent), "engines", "--image", image]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SURVEY_S)
+    except subprocess.TimeoutExpired:
+        raise HostRefusal("failed", f"its container engines did not answer within {SURVEY_S} s") from None
+    if done.returncode:
+        raise HostRefusal("failed", done.stderr.strip()[-300:])
+    return {"said": done.stdout}
 
 
 def start(server: str, key: str, agent: str, config: Words, slots: int) -> Words:
@@ -289,7 +302,7 @@ def _write(path: pathlib.Path, words: Words) -> None:
 
 
 OPERATIONS: dict[str, Callable[..., Words]] = {
-    one.__name__: one for one in (hello, door, opened, has, put, reach, start, look, lease, stop)
+    one.__name__: one for one in (hello, door, opened, has, put, reach, engines, start, look, lease, stop)
 }
 SAYING = threading.Lock()
 

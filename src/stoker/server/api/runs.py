@@ -84,7 +84,7 @@ async def plan(request: Request) -> Response:
     free = None if offer.slots is None else max(offer.slots - busy, 0)
     notes = [*([f"{offer.unready}: these are list prices"] if offer.unready else []), *no_effect(job, provider)]
     notes += width_note(job, free)
-    notes += await call(engine_notes, job, provider)
+    notes += await call(engine_notes, job, provider, pool)
     if cluster and cluster.paused:
         notes.append(f"cluster `{cluster.name}` is paused: the run waits until `stoker cluster resume {cluster.name}`")
     inputs = (await call(_pin, service, job, "", service.stores.workspace.name, {})).inputs
@@ -105,7 +105,7 @@ async def accept(service: Service, submission: Submission, *, warms: bool = Fals
     job, cluster = await call(service.clusters.placed, submission.job)
     submission, pool = replace(submission, job=job), cluster.pool if cluster else None
     offer = await call(lambda: admit(job, service.providers, pool=pool))
-    await call(engine_notes, job, service.providers[job.on])
+    await call(engine_notes, job, service.providers[job.on], pool)
     check_software(submission, service.providers[job.on])
     if submission.terminal:
         check_terminal(submission.job, submission.terminal, service.providers)

@@ -39,6 +39,8 @@ IMAGE = (
     "/var/lib/dpkg",
     "/var/lib/apt",
 )
+# For the host's Podman in a machine, which has no systemd.
+PODMAN = '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 _FOLDERS = ("proc", "sys", "dev", "run", "tmp", "root", "home", "mnt", "srv", "var/log", "var/tmp", "var/cache")
 
@@ -139,6 +141,7 @@ class Walled:
             Path(work).mkdir(parents=True, exist_ok=True)
             if fresh and lower == "/etc":
                 _hide(Path(upper) / "systemd" / "system")  # the services of the host do not belong to the machine
+                _write_text(Path(upper) / "containers" / "containers.conf", PODMAN)
 
     def _layers(self, folder: MachineFolder) -> list[list[str]]:
         layers = folder.disk / "layers"
@@ -186,6 +189,11 @@ def outermost(folders: tuple[str, ...]) -> tuple[str, ...]:
     """Each once, without those inside another: two overlays cannot share a path."""
     once = tuple(dict.fromkeys(str(Path(name)) for name in folders))
     return tuple(name for name in once if not _is_below(name, tuple(other for other in once if other != name)))
+
+
+def _write_text(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
 
 
 def _hide(folder: Path) -> None:

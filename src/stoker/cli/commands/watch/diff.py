@@ -54,6 +54,7 @@ def lines(found: Difference, width: int) -> list[str]:
         ("job", found.job),
         ("python", found.python),
         ("packages", found.packages),
+        ("image", found.image),
         ("data", found.data),
     )
     sections = [_section(title, changes, found, width) for title, changes in parts if changes]

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from stoker.agent.machine.cloud import CloudListener, SelfRemoval
 from stoker.model.orders import Notice
+from stoker.providers.azure.node.registry import registry_login as registry_login
 
 
 def listen(url: str, warn: Callable[[Notice | None], None], tell: Callable[[str, str], None]) -> CloudListener:
