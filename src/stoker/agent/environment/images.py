@@ -148,7 +148,8 @@ _MEANINGS = (
         "check its name and tag, and name a login as `environment.login`",
     ),
     (
-        r"unauthorized|authentication required|no basic auth|denied|forbidden|incorrect username|status(?: code)?:? 40[13]",
+        r"unauthorized|authentication required|no basic auth|denied|forbidden|incorrect username"
+        r"|status(?: code)?:? 40[13]",
         Cause.REGISTRY_REFUSED,
         "the registry refuses it",
         "name a secret of the form USER:PASSWORD as `environment.login`, or another one",
