@@ -59,7 +59,7 @@ class Node:
         snapshot = Snapshot(tuple(entries))
         self.store.put(layout.snapshot(snapshot.id), dump(snapshot))
         python = job.pop("python", sys.executable)
-        given = {name: job.pop(name) for name in ("inputs", "node", "nodes", "software") if name in job}
+        given = {name: job.pop(name) for name in ("inputs", "node", "nodes", "software", "shelf") if name in job}
         if "inputs" in given:
             job["data"] = {name: {"dataset": "ants"} for name in given["inputs"]}
         orders = Orders(RUN, "ants-1", attempt, 0, self.key, Job(name="ants", run=run, **job), snapshot.id, python)

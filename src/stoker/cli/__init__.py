@@ -21,6 +21,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "rerun": "Run an earlier run again, with the same code and Python.",
         "resume": "Resume a failed or cancelled run from its last checkpoint.",
         "data": "Upload data to a store and version it.",
+        "env": "List, build, lock and compare environments.",
         "certify": "Prove that a script survives evictions exactly.",
     },
     "Watch": {
@@ -69,6 +70,7 @@ HOMES = {
     "rerun": "stoker.cli.commands.start.run.rerun",
     "resume": "stoker.cli.commands.start.run.resume",
     "data": "stoker.cli.commands.start.data.command",
+    "env": "stoker.cli.commands.start.env.command",
     "certify": "stoker.cli.commands.start.certify.command",
     "ps": "stoker.cli.commands.watch.ps.command",
     "queue": "stoker.cli.commands.watch.ps.queue",

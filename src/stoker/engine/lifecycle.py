@@ -234,15 +234,10 @@ def progress(run: Run, report: Report, now: datetime) -> Decision:
     attempt = _newest(run)
     if attempt.started_at or not report.started_at:
         return Decision(run)
-    run = with_software(replace(run, started_at=run.started_at or report.started_at), report)
+    run = replace(run.with_software(report), started_at=run.started_at or report.started_at)
     running = replace(attempt, state=AttemptState.RUNNING, started_at=report.started_at)
     after = replace(run, state=RunState.RUNNING).with_newest(running)
     return Decision(after).noting(now, "running", f"attempt {attempt.number} is running")
-
-
-def with_software(run: Run, report: Report) -> Run:
-    """What the newest node has, as far as it has said so."""
-    return replace(run, packages=report.packages or run.packages, image=report.image or run.image)
 
 
 def conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decision:
@@ -267,7 +262,7 @@ def conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decis
         metrics=joined_metrics(run.metrics, report.metrics),
         data_figures=report.data,
     )
-    run = with_software(run, report)
+    run = run.with_software(report)
     match outcome:
         case Outcome.SUCCEEDED | Outcome.TARGET_REACHED:
             return _end(run, RunState.SUCCEEDED, now, report.message, 0, report.cause)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from stoker.engine.lifecycle import with_software
 from stoker.engine.looking import Heard
 from stoker.engine.money.fuse import dollars
 from stoker.engine.money.receipt import with_effort
@@ -77,11 +76,11 @@ def _with_report(run: Run, report: Report, beside: Beside) -> Run:
     hang = run.attempt.hang if run.attempt else None
     if hang and hang.over_at is None and not reason:
         reason, cause = hang.text, Cause.HUNG
-    run = with_effort(run, report, under_way=True)
+    run = with_effort(run.with_software(report), report, under_way=True)
     over = run.attempt is None or run.attempt.state.over  # then what it measured is among the run's already
     metrics = run.metrics if over else joined_metrics(run.metrics, _measured(report, beside))
     run = replace(run, metrics=metrics, data_figures=report.data)
-    return with_software(replace(run, reason=reason, cause=cause), report)
+    return replace(run, reason=reason, cause=cause)
 
 
 def _measured(report: Report, beside: Beside) -> dict[str, MetricSummary]:

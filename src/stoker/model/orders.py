@@ -69,6 +69,7 @@ class Orders:
     fuse: Fuse | None = None  # what it may spend, until wishes say otherwise; None: whatever it costs
     terminal: Terminal | None = None  # that the script gets; None: it has none, and reads nothing
     software: Software | None = None  # what the snapshot has of the submitting Python; None: nothing
+    shelf: str = ""  # where in the store nodes share environments that they build; empty: they do not
     widths: tuple[int, ...] = ()  # by attempt: how many nodes it had; empty: as many as this one
     incarnation: int = 1  # of the attempt's machines, which; only the machine itself knows, and nobody writes it
 

@@ -130,7 +130,7 @@ def remove_unused_code(folder: Path, runs: Callable[[], set[str]]) -> int:
     for venv, users in marks.items():
         for gone in users - known:
             (users_of(venv) / gone).unlink(missing_ok=True)
-        if not users & known and _remove(venv):
+        if not users & known and remove_venv(venv):
             removed += 1
     return removed
 
@@ -146,7 +146,7 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _remove(venv: Path) -> bool:
+def remove_venv(venv: Path) -> bool:
     """Repeatable, also after a crash: the folder of its users is deleted last."""
     lock = os.open(lock_of(venv), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

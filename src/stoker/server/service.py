@@ -10,6 +10,7 @@ from stoker.model.run.run import Run
 from stoker.providers import Provider, Setup, carrying, load
 from stoker.server.codeshelf import Arrivals, Shelves
 from stoker.server.datasets import DatasetRecords
+from stoker.server.environments import EnvironmentRecords
 from stoker.server.records.copies import FactsRecorder, Signing
 from stoker.server.records.database import Database
 from stoker.server.records.tables import DatasetTable, StoreTable
@@ -41,6 +42,7 @@ class Service:
     vault: Vault
     shelves: Shelves
     datasets: DatasetRecords
+    environments: EnvironmentRecords
     visits: Visits
     heritage: Heritage
     limits: LimitBook
@@ -102,6 +104,9 @@ def assemble(settings: ServerSettings, token: str, database: Database, notices: 
         vault=vault,
         shelves=shelves,
         datasets=DatasetRecords(DatasetTable(database.engine), stores.open, lambda: stores.workspace.name, signing),
+        environments=EnvironmentRecords(
+            stores, accesses.shelf_of, settings.home.environments, clock, lambda: {run.id for run in ledger.open}
+        ),
         visits=visits,
         heritage=heritage,
         limits=limits,

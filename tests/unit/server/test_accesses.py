@@ -213,3 +213,32 @@ def test_every_kind_of_key_lies_in_a_container_of_its_own() -> None:
     other = locate(f"az://account/{'x' * LONGEST_CONTAINER}/other")
     key = layout.manifest("ants", SNAPSHOT)
     assert container_of(place, key)[0].container != container_of(other, key)[0].container
+
+
+def test_environments_are_shared_by_nodes_of_one_persons_runs_on_one_server_and_no_others(
+    tmp_path: Path, world: World, make_run: Make
+) -> None:
+    """What a node writes is somebody else's word: it reaches nobody else's runs."""
+    world.add("blob", KEY)
+    job = {"on": "cloud", "environment": "requirements.txt"}
+    mine, again, other = (
+        make_run(id=id, store="blob", job=job, person=person)
+        for id, person in ((RUN, "ada"), ("1" * 20, "ada"), ("2" * 20, "eve"))
+    )
+    shelf = world.accesses.shelf(mine)
+    assert world.accesses.shelf(again) == shelf
+    assert not world.accesses.shelf(other).startswith(shelf)
+    (tmp_path / "another").mkdir()
+    assert World(tmp_path / "another").accesses.shelf_of("ada") != shelf, "anybody can call themselves ada there"
+    place = locate("az://account/box")
+    assert container_of(place, layout.environment_head(shelf, "x"))[0] != container_of(place, layout.record(RUN))[0]
+    assert container_of(place, shelf)[0] != container_of(place, world.accesses.shelf(other))[0]
+    given = grant("az://account/box", KEY, reads=[], writes=[layout.run(RUN), shelf], for_s=60.0)
+    assert given.route(world.accesses.shelf(other)) is None
+    assert {route.prefix for route in given.routes} == {layout.run(RUN), shelf}
+
+
+def test_a_run_that_builds_no_environment_or_builds_it_here_shares_none(world: World, make_run: Make) -> None:
+    world.add("blob", KEY)
+    assert not world.accesses.shelf(run_in(make_run, "blob"))
+    assert not world.accesses.shelf(make_run(store="blob", job={"environment": "requirements.txt"}))

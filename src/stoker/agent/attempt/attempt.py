@@ -150,6 +150,7 @@ def _stage(crew: Crew) -> Stage:
 
 def _prepare(crew: Crew) -> Prepare:
     return Prepare(
+        store=crew.store,
         machine=crew.machine,
         shipping=crew.shipping,
         reporter=crew.reporter,

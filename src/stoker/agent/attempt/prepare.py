@@ -178,6 +178,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
+    store: Store
     machine: NodeMachine
     shipping: Shipping
     reporter: Reporter
@@ -188,7 +189,9 @@ class Prepare:
     def __call__(self, orders: Orders, newest: str = "", code: frozenset[str] = frozenset()) -> Workplace:
         """Where the ranks run. `newest` is the checkpoint that the script should resume from, `code` the paths of the
         code snapshot. Raises Stopped and Broken."""
-        self.reporter.say(phase=Phase.PREPARING)
+        from stoker.agent.environment.system import system_of  # here, with all that comes after unpacking
+
+        self.reporter.say(phase=Phase.PREPARING, system=system_of(self.machine.processes))
         folder, environ, library = self.machine.folder, self.machine.variables, self.machine.library
         processes = self._processes(orders)
         self.shipping.start_log(orders.node * processes)
@@ -253,6 +256,6 @@ class Prepare:
             return orders.python or sys.executable, ""
         from stoker.agent.environment import building  # here, because it is slow to import and most runs do not need it
 
-        python, imports = building.prepare(orders, self.machine, log, self.stopping, self.tell)
-        self.reporter.say(packages=building.packages(python))
-        return python, imports
+        found = building.prepare(orders, self.machine, log, self.stopping, self.tell, self.store)
+        self.reporter.say(packages=building.packages(found.python), environment=found.environment)
+        return found.python, found.imports

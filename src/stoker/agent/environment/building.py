@@ -11,21 +11,32 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stoker.agent.attempt.endings import AttemptBroken
+from stoker.agent.environment.identity import (
+    identity,
+    interpretation,
+    is_shareable,
+    new_built,
+    note_built,
+    read_built,
+)
 from stoker.agent.environment.python import bring_python, bring_uv, check_python, find_python, version_of, which
 from stoker.agent.environment.recipe import EnvironmentKind, Recipe, read_recipe, read_taken, spelled_out
+from stoker.agent.environment.shelf import Shelf
 from stoker.agent.machine.machine import NodeFolder, NodeMachine, remove_tree
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes.family import MARK
 from stoker.files import take
 from stoker.model.cause import Cause
+from stoker.model.environment import BuiltEnvironment
 from stoker.model.job.installing import tool_settings
 from stoker.model.job.sections import LOCK
 from stoker.model.orders import Orders, lock_of, users_of
 from stoker.model.run.report import MOST_PACKAGES
+from stoker.stores import Store
 
 Tell = Callable[[str, str], None]
 
@@ -46,8 +57,17 @@ print(json.dumps({"python": "%d.%d.%d" % sys.version_info[:3], **dict(sorted(fou
 """
 
 
-def prepare(orders: Orders, machine: NodeMachine, log: Path, stopping: Stopping, tell: Tell) -> tuple[str, str]:
-    """The Python to use, and an additional folder to import from. Raises Broken, or Stopped."""
+@dataclass(frozen=True, slots=True)
+class RunPython:
+    """What a run is started with."""
+
+    python: str
+    imports: str = ""  # an additional folder to import from
+    environment: str = ""  # the id of its environment; empty: a Python of the machine
+
+
+def prepare(orders: Orders, machine: NodeMachine, log: Path, stopping: Stopping, tell: Tell, store: Store) -> RunPython:
+    """Raises Broken, or Stopped."""
     wanted, software = orders.job.environment, orders.software
     taken = software is not None and software.packages > 0 and wanted.is_taken_along
     environ = _environ(orders, machine)
@@ -57,8 +77,11 @@ def prepare(orders: Orders, machine: NodeMachine, log: Path, stopping: Stopping,
     python, uv = _python(orders, machine, uv, tell)
     check_python(python)
     if not wanted.requirements and not taken:
-        return python, ""
-    workshop = Workshop(machine.folder, machine.environments, uv, environ, orders.key, log, stopping, tell)
+        return RunPython(python)
+    shelf = Shelf(store, orders.shelf, orders.key, stopping, tell) if orders.shelf else None
+    workshop = Workshop(
+        machine.folder, machine.environments, uv, environ, orders.key, log, stopping, tell, orders.job.name, shelf
+    )
     work = machine.folder.work
     recipe = read_recipe(work, wanted.requirements, _kinds(work, python)) if wanted.requirements else read_taken(work)
     return build(workshop, recipe, python, orders.snapshot)
@@ -118,7 +141,6 @@ def _python(orders: Orders, machine: NodeMachine, uv: str | None, tell: Tell) ->
         return usual, uv
 
 
-COMPLETE = ".stoker-complete"  # written last: a venv without it is incomplete
 _SETTINGS = re.compile(
     r"(UV|PIP)_.*(INDEX|FIND_LINKS|PRE|CONSTRAINT|OVERRIDE|BINARY|RESOLUTION|EXCLUDE_NEWER|TORCH_BACKEND|NO_DEPS).*"
 )
@@ -136,31 +158,64 @@ class Workshop:
     log: Path  # output of the tools
     stopping: Stopping
     tell: Callable[[str, str], None]
+    name: str = ""  # of the experiment
+    shelf: Shelf | None = None  # where nodes share what they build; None: nowhere
 
 
-def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> tuple[str, str]:
-    """The Python of the recipe's venv, and an additional folder to import from.
-
-    Built unless it exists. Raises Broken, or Stopped.
-    """
+def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> RunPython:
+    """With the recipe's venv: built unless it exists here, or another node has built it. Raises Broken, or Stopped."""
     name = recipe.label
     settings = {**tool_settings(workshop.variables), "CONDA_ALWAYS_YES": "1", "MAMBA_ALWAYS_YES": "1"}
     print_ = recipe.fingerprint(*_circumstances(python, settings, workshop), *([snapshot] if recipe.tied else []))
     venv = workshop.folder.environment if recipe.private else workshop.environments / print_
-    start = time.monotonic()
     with locked(venv, workshop):
         if not recipe.private:
             _note_user(venv, workshop.key)
-        if (venv / COMPLETE).exists() and os.access(venv / "bin" / "python", os.X_OK):
+        built = read_built(venv)
+        if built:
             workshop.tell("environment", f"reusing {name} from an earlier run")
         else:
-            remove_tree(venv)
-            listed = _listed(recipe, workshop)
-            for step in steps(recipe, python, venv, _tool(recipe, workshop), listed):
-                carry_out(step, f"install {recipe.label}", {**settings, "UV_PROJECT_ENVIRONMENT": str(venv)}, workshop)
-            (venv / COMPLETE).write_text(json.dumps({"recipe": name, "python": python}))
-            workshop.tell("environment", f"{name} was installed in {time.monotonic() - start:.1f} s")
-    return str(venv / "bin" / "python"), _own_code(recipe)
+            built = _made(workshop, recipe, python, venv, settings)
+            note_built(venv, built)
+    return RunPython(str(venv / "bin" / "python"), _own_code(recipe), built.id)
+
+
+def _made(workshop: Workshop, recipe: Recipe, python: str, venv: Path, settings: Mapping[str, str]) -> BuiltEnvironment:
+    """Restored from the store, or installed; nothing of an earlier try is used."""
+    seen = interpretation(python)
+    choices = {name: value for name, value in settings.items() if _SETTINGS.fullmatch(name)}
+    new = new_built(identity(recipe, seen, choices), workshop.name, recipe, seen)
+    shared = workshop.shelf.share(new.id) if workshop.shelf and workshop.uv and is_shareable(recipe) else None
+    if not shared:
+        return _installed(workshop, recipe, python, venv, settings, new)
+
+    def make() -> None:
+        remove_tree(venv)
+        carry_out(_make_venv(str(workshop.uv), python, venv), f"restore {recipe.label}", settings, workshop)
+
+    try:
+        if found := shared.restore(venv, make):
+            return found
+        new = _installed(workshop, recipe, python, venv, settings, new)
+        shared.offer(venv, new)
+    except BaseException:
+        shared.release()
+        raise
+    return new
+
+
+def _installed(
+    workshop: Workshop, recipe: Recipe, python: str, venv: Path, settings: Mapping[str, str], new: BuiltEnvironment
+) -> BuiltEnvironment:
+    start = time.monotonic()
+    remove_tree(venv)
+    listed = _listed(recipe, workshop)
+    for step in steps(recipe, python, venv, _tool(recipe, workshop), listed):
+        carry_out(step, f"install {recipe.label}", {**settings, "UV_PROJECT_ENVIRONMENT": str(venv)}, workshop)
+    took_s = time.monotonic() - start
+    workshop.tell("environment", f"{recipe.label} was installed in {took_s:.1f} s")
+    found = packages(str(venv / "bin" / "python"))
+    return replace(new, packages=found, built_s=round(took_s, 1))
 
 
 def _own_code(recipe: Recipe) -> str:
@@ -196,14 +251,20 @@ def steps(recipe: Recipe, python: str, venv: Path, uv: str | None, listed: Path 
         wanted = _dependencies(recipe.file) if plain else ["-r", str(listed)]
         install = [[inside, "-m", "pip", "install", *wanted]] if wanted else []
         return [[python, "-m", "venv", str(venv)], *install]
+    make = _make_venv(uv, python, venv)
     if recipe.kind is EnvironmentKind.UV_LOCK:
         own = [] if recipe.private else ["--no-install-project"]
-        return [[uv, "sync", "--quiet", "--frozen", "--python", python, "--project", str(recipe.file.parent), *own]]
-    make = [uv, "venv", "--quiet", "--no-project", "--python", python, str(venv)]
+        sync = [uv, "sync", "--quiet", "--frozen", "--python", python, "--project", str(recipe.file.parent), *own]
+        return [sync] if recipe.private else [make, sync]
     # These exact versions worked together, whatever their metadata says; what this machine needs in addition, such as
     # GPU libraries, is resolved from the metadata.
     exactly = ["--override", str(listed)] if recipe.kind is EnvironmentKind.TAKEN else []
     return [make, [uv, "pip", "install", "--quiet", "--python", inside, "-r", str(listed), *exactly]]
+
+
+def _make_venv(uv: str, python: str, venv: Path) -> list[str]:
+    """Its commands find their Python beside them: it works in another folder, too."""
+    return [uv, "venv", "--quiet", "--no-project", "--relocatable", "--python", python, str(venv)]
 
 
 def _tool(recipe: Recipe, workshop: Workshop) -> str | None:

@@ -188,6 +188,8 @@ def _facts(run: Run, here: Path, now: datetime) -> list[tuple[str, str]]:
         ("resumes" if run.resumes else "starts from", _start(run)),
         ("code", _code(run)),
         ("software", _software(run)),
+        ("environment", run.environment),
+        ("system", one_line(", ".join(f"{name} {value}" for name, value in run.system.items()))),
         ("data", "\n".join(_data(run))),
         ("cost", _cost(run, now)),
         ("outputs", f"{amount}{landed}" if amount else ""),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from stoker.client.api.resources import Clusters, Limits
     from stoker.client.data.datasets import Agree, Datasets
     from stoker.client.report.comparison import Difference
+    from stoker.client.software.environments import Environments
     from stoker.client.submit.plan import Plan
     from stoker.model.run.money import Costs
     from stoker.model.run.receipt import Forecast
@@ -61,6 +62,13 @@ class Client:
         from stoker.client.data.datasets import Datasets  # not needed to submit or follow
 
         return Datasets(self.connection, self.settings)
+
+    @property
+    def environments(self) -> Environments:
+        """Environments that were built, here or by nodes."""
+        from stoker.client.software.environments import Environments  # not needed to submit or follow
+
+        return Environments(self.connection, self.settings)
 
     @property
     def clusters(self) -> Clusters:
@@ -126,11 +134,25 @@ class Client:
             )
         )
 
-    def rerun(self, run: str, job: Job | None = None, *, from_checkpoint: bool = False, name: str = "") -> RunHandle:
+    def rerun(
+        self,
+        run: str,
+        job: Job | None = None,
+        *,
+        from_checkpoint: bool = False,
+        exact_environment: bool = False,
+        name: str = "",
+    ) -> RunHandle:
         """Starts a new run with the code, software and data of an old one, and with its job unless another is given;
-        secrets come from the environment. With `from_checkpoint` it starts from the old run's last checkpoint."""
+        secrets come from the environment. With `from_checkpoint` it starts from the old run's last checkpoint. With
+        `exact_environment` its node gets the packages and the Python that the old run's node had."""
         old = self.run(run).facts
-        return self._again(old, Again(job or sending.job_again(old), from_checkpoint), name)
+        again = Again(job or sending.job_again(old), from_checkpoint)
+        if exact_environment:
+            from stoker.client.submit.exactly import exactly  # not needed for other reruns
+
+            old, again = exactly(old, again, self.connection, self.settings)
+        return self._again(old, again, name)
 
     def resume(self, run: str, job: Job | None = None, *, name: str = "") -> RunHandle:
         """Continues a run that failed or was cancelled from its last checkpoint, as a new run that is named after it.

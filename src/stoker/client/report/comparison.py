@@ -50,6 +50,7 @@ class Difference:
     packages: tuple[Change, ...] = ()
     python: tuple[Change, ...] = ()  # the interpreter's `path` and `version`
     image: tuple[Change, ...] = ()  # the `digest` of what the scripts ran in
+    system: tuple[Change, ...] = ()  # what the node is: kernel, CPU, driver; not an input
     data: tuple[Change, ...] = ()
     metrics: tuple[MetricPair, ...] = ()
 
@@ -69,13 +70,14 @@ def compare(first: Run, second: Run, first_code: Snapshot, second_code: Snapshot
     return Difference(
         first=first.name,
         second=second.name,
-        code=_changes(_contents(first_code), _contents(second_code)),
+        code=changes(_contents(first_code), _contents(second_code)),
         arguments=_arguments(first.job.run, second.job.run),
-        job=_changes(_fields(first), _fields(second)),
-        packages=_changes(ours, theirs),
-        python=_changes(*interpreters),
-        image=_changes({"digest": first.image or None}, {"digest": second.image or None}),
-        data=_changes(_data(first), _data(second)),
+        job=changes(_fields(first), _fields(second)),
+        packages=changes(ours, theirs),
+        python=changes(*interpreters),
+        image=changes({"digest": first.image or None}, {"digest": second.image or None}),
+        system=changes(first.system, second.system) if first.system and second.system else (),
+        data=changes(_data(first), _data(second)),
         metrics=_metrics(first, second),
     )
 
@@ -85,7 +87,7 @@ def _interpreter(run: Run) -> str | None:
     return None if run.software else run.python
 
 
-def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Change, ...]:
+def changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Change, ...]:
     names = sorted(first.keys() | second.keys())
     return tuple(
         Change(name, _text(first.get(name)), _text(second.get(name)))
@@ -132,7 +134,7 @@ def _arguments(first: str, second: str) -> tuple[Change, ...]:
     ours, theirs = _flags(first), _flags(second)
     if ours is None or theirs is None or ours[0] != theirs[0]:
         return (Change("run", first, second),)
-    return _changes(ours[1], theirs[1]) or (Change("run", first, second),)
+    return changes(ours[1], theirs[1]) or (Change("run", first, second),)
 
 
 def _flags(command: str) -> tuple[list[str], dict[str, str]] | None:

@@ -298,6 +298,8 @@ def _whole(attempt: Attempt, reports: Sequence[Report], worst: Outcome | None) -
         stays=lead.stays if lead else False,
         packages=lead.packages if lead else {},
         image=lead.image if lead else "",
+        environment=lead.environment if lead else "",
+        system=lead.system if lead else {},
         data=(lead or first).data,
         effort=lead.effort if lead else None,
         attempt=attempt.number,

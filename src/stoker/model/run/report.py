@@ -210,6 +210,8 @@ class Report:
     # Name to version, of the Python that the script is run with; empty: as the submission has it.
     packages: Annotated[Mapping[str, Version], Most(MOST_PACKAGES, 200)] = field(default_factory=dict)
     image: Annotated[str, Most(200)] = ""  # the digest of the image that the script runs in; empty: it runs in none
+    environment: Annotated[str, Most(64)] = ""  # the id of the environment that it was started in; empty: none
+    system: Annotated[Mapping[str, Annotated[str, Most(200)]], Most(50, 100)] = field(default_factory=dict)
     notice: Notice | None = None  # that the machine itself was given
     stays: bool = False  # its machine is there for the next attempt, as after a restart
     progress: Annotated[float, Within(0, 1)] | None = None  # 0 to 1, as the script reports it; None: it has not

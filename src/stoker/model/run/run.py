@@ -14,7 +14,7 @@ from stoker.model.job.sections import Software
 from stoker.model.node import Offer, Pool
 from stoker.model.orders import DataOrder, Notice, Terminal, Wish
 from stoker.model.run.money import IdleSpell, Spell
-from stoker.model.run.report import DataFigures, Effort, Mark, MetricSummary, Outcome, Refusal
+from stoker.model.run.report import DataFigures, Effort, Mark, MetricSummary, Outcome, Refusal, Report
 from stoker.model.run.stacks import Hang
 from stoker.model.snapshot import Git
 
@@ -150,6 +150,8 @@ class Run:
     image: str = ""  # the digest of the image that its script ran in, as its newest node told
     software: Software | None = None  # what its snapshot has of the submitting Python; None: nothing
     lock: str = ""  # the hash of the lock in its snapshot; empty: it has none
+    environment: str = ""  # the id of the environment that its newest node made; empty: none, or not yet
+    system: Mapping[str, str] = field(default_factory=dict)  # what that node is: kernel, CPU, driver
     git: Git | None = None
     rerun_of: str = ""
     start: Start | None = None  # None: it starts from nothing
@@ -269,6 +271,16 @@ class Run:
     def with_member(self, member: Member) -> Run:
         """The same run, with this in the place of a node of its newest attempt."""
         return self.with_newest(self.attempts[-1].with_member(member))
+
+    def with_software(self, report: Report) -> Run:
+        """The same run, with what its newest node is and has."""
+        return replace(
+            self,
+            packages=report.packages or self.packages,
+            environment=report.environment or self.environment,
+            system=report.system or self.system,
+            image=report.image or self.image,
+        )
 
     def with_newest(self, attempt: Attempt) -> Run:
         """The same run, with this in the place of its newest attempt."""

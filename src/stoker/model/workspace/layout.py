@@ -36,6 +36,7 @@ def elsewhere(store: str, key: str) -> str:
 
 CODE = f"{OWN}code/"
 DATA = f"{OWN}data/"
+ENVIRONMENTS = f"{OWN}environments/"
 RECORDS = f"{OWN}records/"  # no node is given a token for them
 RUN_RECORDS = f"{RECORDS}runs/"
 DATASET_RECORDS = f"{RECORDS}datasets/"
@@ -69,6 +70,43 @@ def listing(run_id: str, name: str) -> str:
 def manifest(dataset: str, id: str) -> str:
     """The `Manifest` of a version, beside its content. Written once, when everything it names is there."""
     return f"{DATA}{dataset}/{id}.json"
+
+
+def environments(owner: str) -> str:
+    """Everything that nodes of one owner's runs share of their environments. They read and write here."""
+    return f"{ENVIRONMENTS}{owner}/"
+
+
+def environment_heads(shelf: str) -> str:
+    return f"{shelf}heads/"
+
+
+def environment_head(shelf: str, id: str) -> str:
+    """A `BuiltEnvironment`. Written when everything it names is there."""
+    return f"{environment_heads(shelf)}{id}.json"
+
+
+def environment_list(shelf: str, sha256: str) -> str:
+    """The `PackedFiles` with this hash."""
+    return f"{shelf}lists/{sha256}.json"
+
+
+def environment_packs(shelf: str) -> str:
+    return f"{shelf}packs/"
+
+
+def environment_pack(shelf: str, name: str) -> str:
+    """Contents of files, one behind the other; environments share them."""
+    return f"{environment_packs(shelf)}{name}"
+
+
+def environment_leases(shelf: str, id: str) -> str:
+    """Who builds it: the one with the highest number, as long as it says so."""
+    return f"{shelf}building/{id}/"
+
+
+def environment_lease(shelf: str, id: str, number: int) -> str:
+    return f"{environment_leases(shelf, id)}{number:06d}.json"
 
 
 def is_manifest(key: str) -> bool:

@@ -15,6 +15,7 @@ from stoker.errors import BadInput
 from stoker.model.job.fields import shown
 from stoker.server.api.answers import COMPONENTS, OPEN, SHAPE, ApiDoor, fails, handle_errors
 from stoker.server.api.contents import dataset_router as datasets
+from stoker.server.api.contents import environment_router as environments
 from stoker.server.api.contents import snapshot_router as snapshots
 from stoker.server.api.housekeeping import router as housekeeping
 from stoker.server.api.housekeeping import server_router as health
@@ -39,6 +40,7 @@ _ROUTERS = (
     results,
     visits,
     datasets,
+    environments,
     stores,
     nodes,
     clusters,

@@ -1,4 +1,4 @@
-"""Code and datasets: manifests, versions, and the files that the store lacks."""
+"""Code, datasets and environments: manifests, versions, and the files that the store lacks."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from stoker.server.api.answers import BYTES, OUTSIDE, answer, gives, service_of,
 from stoker.server.api.requests import Bounds, body, check_json, read_bytes
 from stoker.server.codeshelf import CodeShelf
 from stoker.server.datasets import DatasetStart, Removed, refused_while_used
+from stoker.server.environments import KnownEnvironment
 from stoker.server.rounds.outside import call, call_briefly
 
 snapshot_router = APIRouter(tags=["snapshots"])
@@ -198,3 +199,25 @@ async def remove(request: Request, ref: str, force: bool = False) -> Response:
     amount = removed or Removed()
     finished = removed is not None
     return answer({"versions": versions, "finished": finished, "files": amount.files, "size_bytes": amount.size_bytes})
+
+
+environment_router = APIRouter(tags=["environments"])
+_ENVIRONMENTS = {"environments": tuple[KnownEnvironment, ...]}
+
+
+@environment_router.get("/environments", responses=gives(_ENVIRONMENTS))
+async def environments(request: Request, person: str = "") -> Response:
+    """Those on the server's computer, and those that nodes of this person's runs keep in stores; newest first."""
+    return answer({"environments": await call(service_of(request).environments.all, person)})
+
+
+@environment_router.get("/environments/{ref}", responses=gives(_ENVIRONMENTS, 404))
+async def environment(request: Request, ref: str, person: str = "") -> Response:
+    """The one that a name, `name@id` or an id refers to, for each place where it is."""
+    return answer({"environments": await call(service_of(request).environments.resolve, ref, person)})
+
+
+@environment_router.delete("/environments/{ref}", responses=gives(_ENVIRONMENTS, 404, 409, *OUTSIDE))
+async def remove_environment(request: Request, ref: str, person: str = "") -> Response:
+    """From every place. A run that needs it builds it again."""
+    return answer({"environments": await call(service_of(request).environments.remove, ref, person)})

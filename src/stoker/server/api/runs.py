@@ -170,7 +170,7 @@ async def page(
     runs = await call(service.database.page, limit, before, experiment, state)
     shown = {run["id"] for run in runs}
     live = {run.id: await service.reconciler.live(run) for run in service.ledger.open if run.id in shown}
-    rows = [replace(live[run["id"]], packages={}) if run["id"] in live else run for run in runs]
+    rows = [replace(live[run["id"]], packages={}, system={}) if run["id"] in live else run for run in runs]
     return answer({"runs": rows, "next": runs[-1]["id"] if len(runs) == limit else None})
 
 

@@ -153,7 +153,9 @@ class Database:
                     continue
                 run = _run(facts)
                 if run.spells:
-                    bare = replace(run, attempts=(), packages={}, metrics={}, inputs={}, data={}, data_marks={})
+                    bare = replace(
+                        run, attempts=(), packages={}, system={}, metrics={}, inputs={}, data={}, data_marks={}
+                    )
                     # An idle node of it is released now: nothing tracks it any more.
                     idle = tuple(replace(one, until=one.until or one.seen_at or one.since) for one in bare.idle)
                     bare = replace(bare, idle=idle)

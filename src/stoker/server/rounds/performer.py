@@ -276,6 +276,7 @@ class Performer:
             widths=run.widths,
             evictions_per_hour=rate_per_hour(run),
             terminal=run.terminal,
+            shelf=self._accesses.shelf(run),
         )
 
     async def _renew_lease(self, run: Run, attempt: Member, lease_s: float) -> None:

@@ -73,6 +73,19 @@ class Accesses:
         words = json.dumps({"orders": request.orders, "variables": request.variables, "spend": request.spend})
         self._stores.of(run).put(key, seal(self._seal(machine), words, key))
 
+    def shelf(self, run: Run) -> str:
+        """Where nodes share environments that they build: those of runs of the same person of this server, and no
+        others. Empty where the run builds none, or its nodes share a disk."""
+        wanted, software = run.job.environment, run.software
+        builds = wanted.requirements or (software and software.packages and wanted.is_taken_along)
+        if not builds or self._here(run.job.on):
+            return ""
+        return self.shelf_of(run.person)
+
+    def shelf_of(self, person: str) -> str:
+        """Of one person's runs. Servers that use the same store share none: anybody can give any name to their own."""
+        return layout.environments(self._seal(f"environments of {person}")[:20])
+
     def signed(self, run: Run, attempt: Member, key: str, data: bytes) -> bytes:
         """A message to a node, signed for this key. Over a network, nodes trust nothing else: others may write to the
         same store."""
@@ -157,7 +170,7 @@ class Accesses:
         routes: list[Route] = []
         ends: list[float] = []
         for name, reads in needs(run, far=self._is_far(run.store)).items():
-            writes = [layout.run(run.id)] if name == run.store else []
+            writes = self._writes(run) if name == run.store else []
             part = self._part(name, reads, writes, for_s)
             routes += part.routes if name == run.store else [_elsewhere(name, route) for route in part.routes]
             ends += [part.expires_at] if part.expires_at else []
@@ -168,6 +181,12 @@ class Accesses:
         )
         provider = self._carrying(run.job.on)
         return provider.carried(attempt.key, access) if provider else access
+
+    def _writes(self, run: Run) -> list[str]:
+        shelf = self.shelf(run)
+        if shelf:
+            self._stores.of(run).prepare(shelf)
+        return [layout.run(run.id), shelf] if shelf else [layout.run(run.id)]
 
     def _ticket(self, run: Run, attempt: Member, expires_at: float, for_s: float) -> tuple[Route, ...]:
         """Lets a node find its next access after this one has expired, for example because the server was down for

@@ -4,6 +4,7 @@
 |-----------------------|-----------------------------------|----------------------------------------------|
 | `runs/<id>/…`         | `<container>-<id>`                | the nodes of that run                        |
 | `stoker/data/<name>/` | `<container>-data-<hash of name>` | nodes whose job names the dataset, read only |
+| `stoker/environments/<owner>/` | `<container>-env-<hash>` | nodes of that owner's runs             |
 | `stoker/…`, code      | `<container>-stoker-own`          | none, but for single blobs                   |
 | everything else       | `<container>` itself              | nodes whose job names files in place there   |
 """
@@ -35,10 +36,13 @@ _LONGEST_ENDING = 21  # `-` and the id of a run, or `-data-` and a hash
 LONGEST_CONTAINER = _LONGEST_CONTAINER - _LONGEST_ENDING
 _OF_RUN = re.compile(r"runs/([a-z0-9]+)/(.*)", re.DOTALL)
 _OF_DATASET = re.compile(r"stoker/data/([^/]+)/.*", re.DOTALL)
+_OF_ENVIRONMENTS = re.compile(r"stoker/environments/([^/]+)/.*", re.DOTALL)
 _OWN = re.compile(r"(?:stoker|blobs|snapshots)/.*", re.DOTALL)
+_SHARED = {"data": _OF_DATASET, "env": _OF_ENVIRONMENTS}
 _RUNS = "runs/"
 _OWN_FOLDER = "stoker/"
 _DATA = "stoker/data/"
+_ENVIRONMENTS = "stoker/environments/"
 
 
 def check_room(location: Location) -> None:
@@ -56,10 +60,11 @@ def container_of(location: Location, key: str) -> tuple[Location, str]:
     """The container of a key, and its name there."""
     if found := _OF_RUN.fullmatch(key):
         return _beside(location, found[1]), found[2]
-    if found := _OF_DATASET.fullmatch(key):
-        # Names of datasets may be longer than those of containers. Two stores in one container share nothing.
-        digest = hashlib.sha256(f"{location.prefix}\0{found[1]}".encode()).digest()
-        return _beside(location, f"data-{base64.b32encode(digest).decode()[:15].lower()}"), key
+    for kind, form in _SHARED.items():
+        if found := form.fullmatch(key):
+            # Names of datasets may be longer than those of containers. Two stores in one container share nothing.
+            digest = hashlib.sha256(f"{location.prefix}\0{found[1]}".encode()).digest()
+            return _beside(location, f"{kind}-{base64.b32encode(digest).decode()[:15].lower()}"), key
     return (_beside(location, "stoker-own") if _OWN.fullmatch(key) else location), key
 
 
@@ -172,13 +177,16 @@ class ManyContainers(Bucket):
             yield from self._below(location, inside, prefix.removesuffix(inside) if inside else prefix)
             if prefix in (_OWN_FOLDER, _DATA):
                 yield from self._beside(f"{self._location.container}-data-", prefix)
+            if prefix in (_OWN_FOLDER, _ENVIRONMENTS):
+                yield from self._beside(f"{self._location.container}-env-", prefix)
             return
         yield from self._bucket(location).entries(prefix)
         if not prefix or prefix == _RUNS:
             yield from self._of_runs()
         if not prefix:
             yield from self._beside(f"{self._location.container}-stoker-own", prefix)
-            yield from self._beside(f"{self._location.container}-data-", prefix)
+            for kind in _SHARED:
+                yield from self._beside(f"{self._location.container}-{kind}-", prefix)
 
     def _of_runs(self) -> Iterator[Stored]:
         """A container that cannot be listed hides only itself."""

@@ -49,7 +49,7 @@ def upload(store: Store, items: Iterable[Item], told: Told | None = None, *, try
 
     def send(item: Item) -> None:
         with large if item.size_bytes > PIECE_BYTES else nullcontext():
-            _patiently(lambda: _send(store, item), try_for_s)
+            patiently(lambda: _send(store, item), try_for_s)
 
     side_by_side(items, send, told, store.at_once)
 
@@ -60,7 +60,7 @@ def download(store: Store, items: Iterable[Item], told: Told | None = None, *, t
     items = list(items)
     with Pieces(store, sum(item.size_bytes > PIECE_BYTES for item in items)) as pieces:
         side_by_side(
-            items, lambda item: _patiently(lambda: bring_one(pieces, *item[:4]), try_for_s), told, store.at_once
+            items, lambda item: patiently(lambda: bring_one(pieces, *item[:4]), try_for_s), told, store.at_once
         )
 
 
@@ -105,7 +105,7 @@ def _changed(item: Item) -> FileChanged:
     return FileChanged(f"`{item.place}` changed during its upload", hint="try again when nothing writes to it")
 
 
-def _patiently(work: Callable[[], None], try_for_s: float) -> None:
+def patiently(work: Callable[[], None], try_for_s: float) -> None:
     """Retries after a while where the store says that this may help."""
     deadline = time.monotonic() + try_for_s
     wait_s = _FIRST_WAIT_S

@@ -126,14 +126,16 @@ VENV = Path("/environments/x")
 def test_uv_installs_requirements(tmp_path: Path) -> None:
     found = recipe(tmp_path, "requirements.txt", {"requirements.txt": ""})
     make, install = steps(found, "/usr/bin/python3", VENV, "/bin/uv")
-    assert make == ["/bin/uv", "venv", "--quiet", "--no-project", "--python", "/usr/bin/python3", str(VENV)]
+    assert make[:5] == ["/bin/uv", "venv", "--quiet", "--no-project", "--relocatable"]
+    assert make[5:] == ["--python", "/usr/bin/python3", str(VENV)]
     assert install[:6] == ["/bin/uv", "pip", "install", "--quiet", "--python", "/environments/x/bin/python"]
     assert install[-2:] == ["-r", str(tmp_path / "requirements.txt")]
 
 
 def test_uv_keeps_to_a_lock(tmp_path: Path) -> None:
     found = recipe(tmp_path, "uv.lock", {"uv.lock": "", "pyproject.toml": ""})
-    (sync,) = steps(found, "/usr/bin/python3", VENV, "/bin/uv")
+    make, sync = steps(found, "/usr/bin/python3", VENV, "/bin/uv")
+    assert make[-1] == str(VENV)
     assert sync[:4] == ["/bin/uv", "sync", "--quiet", "--frozen"]
     assert "--no-install-project" in sync
 

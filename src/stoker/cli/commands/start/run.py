@@ -236,15 +236,26 @@ def _check_paused(name: str, changes: list[str], called: str) -> None:
         ("stoker rerun ants-7", "run ants-7 again and show its output"),
         ("stoker rerun -d --set env.SEED=8", "run the newest run again with another seed, in the background"),
         ("stoker rerun ants-7 --from-checkpoint --set env.EPOCHS=50", "continue training the model of ants-7"),
+        ("stoker rerun ants-7 --exact-environment", "with exactly the packages that ants-7 had"),
     ],
 )
 @run_argument()
 @change_options()
 @click.option("--from-checkpoint", is_flag=True, help="Start from the last checkpoint of RUN instead of from scratch.")
+@click.option(
+    "--exact-environment", is_flag=True, help="With the packages and the Python that the node of RUN really had."
+)
 @click.option("-d", "--detach", is_flag=True, help="Submit the run, print its name, and return.")
 @json_option()
 def rerun(
-    name: str, sets: tuple[str, ...], on: str, called: str, from_checkpoint: bool, detach: bool, as_json: bool
+    name: str,
+    sets: tuple[str, ...],
+    on: str,
+    called: str,
+    from_checkpoint: bool,
+    exact_environment: bool,
+    detach: bool,
+    as_json: bool,
 ) -> int:
     """Run an earlier run again, with the same code and Python.
 
@@ -254,7 +265,7 @@ def rerun(
     client = Client.connect()
     old = client.run(name)
     job = jobfile.changed(job_again(old.facts), [*sets, f"on={on}"] if on else sets)
-    run = client.rerun(old.name, job, from_checkpoint=from_checkpoint, name=called)
+    run = client.rerun(old.name, job, from_checkpoint=from_checkpoint, exact_environment=exact_environment, name=called)
     start = ", from its last checkpoint" if run.facts.start else ""
     header = f"{run.name} on {run.facts.place}, a rerun of {run.facts.rerun_of}{start}"
     return attend(client, run, header, detach=detach, as_json=as_json)

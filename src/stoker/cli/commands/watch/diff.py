@@ -30,8 +30,8 @@ from stoker.client.report.comparison import Change, Difference, MetricPair
 def command(first: str, second: str, as_json: bool) -> None:
     """Show what differs between two runs.
 
-    Compares the code, the arguments, the other fields of the job, the packages, the data and the metrics, then prints
-    the differences between text files.
+    Compares the code, the arguments, the other fields of the job, the packages, the nodes' systems, the data and the
+    metrics, then prints the differences between text files.
     """
     client = Client.connect()
     difference = client.compare(first, second)
@@ -55,6 +55,7 @@ def lines(found: Difference, width: int) -> list[str]:
         ("python", found.python),
         ("packages", found.packages),
         ("image", found.image),
+        ("system", found.system),
         ("data", found.data),
     )
     sections = [_section(title, changes, found, width) for title, changes in parts if changes]
