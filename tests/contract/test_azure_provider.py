@@ -397,6 +397,19 @@ class TestAzureProvider(ProviderContract):
         provider.stop("r-2")
         assert self._gone(provider, "r-2")
 
+    def test_a_restart_whose_answer_is_lost_is_asked_for_again_and_looks_like_no_eviction(self, tmp_path: Path) -> None:
+        provider = self.make(tmp_path, eviction="Deallocate")
+        provider.start(self.request(tmp_path, "r-1"))
+        self.up(provider, "r-1")
+        self.take_away(provider, "r-1")
+        self.cloud.wait(lambda _: self._seen(provider, "r-1").still)
+        self.cloud.order("fault", kind="lose", method="POST", path="/start")
+        request = self.request(tmp_path, "r-2")
+        assert request.offer
+        provider.start(replace(request, offer=replace(request.offer, again="r-1")))
+        assert not self._seen(provider, "r-2").taken
+        self.up(provider, "r-2")
+
     def test_a_machine_that_is_unavailable_again_says_why(self, tmp_path: Path) -> None:
         provider = self.make(tmp_path, eviction="Deallocate")
         provider.start(self.request(tmp_path, "r-1"))

@@ -26,6 +26,7 @@ from stoker.model.run.run import Run
 from stoker.model.wire import to_plain
 
 PATIENCE_S = 60.0
+HANGS_S = 180.0  # a command: one that adds a store took over 60 s on a computer with twenty times its work
 ENDS = ("succeeded", "failed", "cancelled")
 
 
@@ -53,13 +54,11 @@ class Shell:
     def raw(self, *args: str) -> bytes:
         """What the command prints, byte for byte."""
         with self.start(*args, text=False) as process:
-            out: str | bytes = process.communicate(timeout=PATIENCE_S)[0]
+            out: str | bytes = process.communicate(timeout=HANGS_S)[0]
         assert isinstance(out, bytes)
         return out
 
-    def stoker(
-        self, *args: str, code: int | None = 0, patience_s: float = PATIENCE_S
-    ) -> subprocess.CompletedProcess[str]:
+    def stoker(self, *args: str, code: int | None = 0, patience_s: float = HANGS_S) -> subprocess.CompletedProcess[str]:
         """Runs the command until it exits; `code` None accepts any."""
         with self.start(*args) as process:
             try:

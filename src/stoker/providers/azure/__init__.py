@@ -7,14 +7,15 @@ from __future__ import annotations
 import base64
 import logging
 import shlex
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from typing import ClassVar
 
-from stoker.errors import Conflict, LoginFailed, NoCapacity, NotAllowed, NotSetUp, ProviderFailed
+from stoker.errors import Conflict, LoginFailed, NoCapacity, NotAllowed, NotSetUp, ProviderFailed, ProviderUnavailable
 from stoker.model.cause import Cause
 from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, Offer, Said
 from stoker.providers import Setup
@@ -23,7 +24,7 @@ from stoker.providers.azure.account.account import NO_ACCOUNT, Account, check_ss
 from stoker.providers.azure.account.clients import Spreading
 from stoker.providers.azure.account.grounds import Ground, ground
 from stoker.providers.azure.booting import CONFIG, boot_text
-from stoker.providers.azure.cloud import AzureCloud
+from stoker.providers.azure.cloud import AzureCloud, Starting
 from stoker.providers.azure.market.listed import listed
 from stoker.providers.azure.market.prices import Catalogue, account_prices
 from stoker.providers.azure.naming import NodePlace, refuses_set
@@ -256,10 +257,22 @@ class AzureProvider:
             if marks.key != request.key:
                 kept = {name: tag for name, tag in self._tags(request).items() if name != naming.MACHINE}
                 self._cloud.mark(place, {**kept, **self._lease_tag(request.lease_s)})
-            self._watch.expect(request.key, self._cloud.switch_on(place))
+            self._watch.expect(request.key, self._switched_on(place))
         except ProviderFailed:
             self._watch.forget(request.key)
             raise
+
+    def _switched_on(self, place: NodePlace) -> Starting:
+        """The SDKs do not repeat a POST whose response was lost. While the VM is off and has the new node's tags, it
+        looks evicted once more."""
+        for pause_s in _PAUSES_S:
+            with suppress(ProviderUnavailable):
+                return self._cloud.switch_on(place)
+            time.sleep(pause_s)
+        return self._cloud.switch_on(place)
+
+
+_PAUSES_S = (1.0, 3.0)
 
 
 def nobodys_key() -> str:
