@@ -31,6 +31,7 @@ class Shape(NamedTuple):
     resume: str | None = None
     launcher: str = "auto"
     folder: str = ""  # that a user is in
+    creates: bool = False  # its folders itself
 
 
 ANEW = None  # it loads nothing: after an eviction it begins again
@@ -76,6 +77,19 @@ SHAPES = {
         ("output",),
         Story(r"iter: (\d+) ", "total_loss", "output/model_final.pth", 4, 2),
         "--resume",
+    ),
+    "diffusers_train": Shape(
+        "python train_unconditional.py --output_dir ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"Saved state to .*checkpoint-(\d+)", "loss", "diffusion_pytorch_model.bin", 16, 8),
+        f"--resume_from_checkpoint {NEWEST}",
+    ),
+    "dino": Shape(
+        "python main_dino.py --output_dir ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"^Epoch: \[(\d+)/40\]  \[1", "train_loss", "checkpoint.pth"),
     ),
     # The class that trains is in a file with a likely name, and another file uses it.
     "diffusion_trainer": Shape(
@@ -153,6 +167,10 @@ SHAPES = {
         "experiments",
         ("experiments",),
         Story(r"^step= +(\d+) loss", "loss", "debug/final.npz", 10, 5),
+    ),
+    # Its folders are variables of a shell script.
+    "kaldi_stages": Shape(
+        "bash run.sh", "outputs", ("exp",), Story(r"INFO: (\d+)epoch results", "acc", "exp/tdnn/valid.acc.ave.pth")
     ),
     "keras_backup": Shape(
         "python mnist_convnet.py",
@@ -240,6 +258,14 @@ SHAPES = {
         Story(r"^DLL .* Epoch: (\d+) ", "hr@10", "checkpoints/model.pth"),
         f"--load_checkpoint_path {NEWEST}",
     ),
+    # It refuses a folder that exists, also when it resumes from a path.
+    "new_folder": Shape(
+        "python train.py --save_dir ${outputs}/$STOKER_ATTEMPT",
+        "outputs",
+        ("outputs",),
+        Story(r"^epoch (\d+) loss", "loss", "3/epoch_39.pt"),
+        f"--resume {NEWEST}",
+    ),
     "notebook_like": Shape(
         "python analysis.py", "outputs", ("perceptron.pkl",), Story("^accuracy", "accuracy", "perceptron.pkl", ANEW)
     ),
@@ -264,11 +290,28 @@ SHAPES = {
         Story(r"^Epoch (\d+)/40", "train_loss", "checkpoints/last.pt"),
         folder="project",
     ),
+    # It refuses a folder that exists, unless it is told to resume there.
+    "own_folder": Shape(
+        "python train.py --run-dir ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"^epoch (\d+) loss", "loss", "last.ckpt", quick=True),
+        "--resume",
+        creates=True,
+    ),
     "package": Shape(
         "python -m mypkg.train --checkpoint-dir ${checkpoints}",
         "outputs",
         ("checkpoints",),
         Story(r"^epoch=(\d+)", "train_loss", "checkpoints/last.pt"),
+    ),
+    # It saves only a model that is better than the last one.
+    "pytorch_cifar": Shape(
+        "python main.py",
+        "outputs",
+        ("checkpoint",),
+        Story(r"^Epoch: (\d+)", "acc", "checkpoint/ckpt.pth", 40),
+        "--resume",
     ),
     "recbole": Shape(
         "python run_recbole.py",
@@ -283,6 +326,9 @@ SHAPES = {
         ("policies",),
         Story(r"^Episode (\d+)\t", "reward", "policy.pth", 4, 2),
         "--restore",
+    ),
+    "segmenter_rich": Shape(
+        "python -m segmenter.train", "outputs", ("lab/unet",), Story(r"epoch (\d+)", "mIoU", "lab/unet/last.pt")
     ),
     "sigterm": Shape("python train.py", "state", ("state",), Story(r"^step (\d+) \|", "loss", "run.npz", 5)),
     "sklearn_joblib": Shape(
@@ -310,6 +356,13 @@ SHAPES = {
         ("work_dirs",),
         Story(r"epoch (\d+)/40", "train_loss", "work_dirs/base/latest.pth"),
     ),
+    "stylegan": Shape(
+        "python train.py --outdir ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"^tick (\d+)", "Loss/G/loss/mean", "*/network-snapshot-000060.pkl"),
+        f"--resume {NEWEST}",
+    ),
     "swin": Shape(
         "python main.py --output ${outputs}",
         "outputs",
@@ -324,6 +377,13 @@ SHAPES = {
         ("outputs",),
         Story(r"^Train loss (\d+) ", "train_loss", "checkpoint_*", 8),
         f"--checkpoint_path {NEWEST}",
+    ),
+    "template_json": Shape(
+        "python train.py --config config.json",
+        "outputs",
+        ("saved",),
+        Story(r"epoch +: (\d+)", "val_loss", "saved/models/Mnist_LeNet/*/checkpoint-epoch40.pth"),
+        f"--resume {NEWEST}",
     ),
     "template_yaml": Shape(
         "python run.py",

@@ -26,6 +26,6 @@ def test_init_finds_the_script_what_it_keeps_and_how_it_resumes(name: str, tmp_p
     (place / "stoker.yaml").write_text(found.text)
     job = jobfile.read(place / "stoker.yaml").job
     assert (job.run, job.outputs, job.checkpoints) == (shape.run, shape.outputs, shape.checkpoints)
-    assert (job.resume, job.launcher) == (shape.resume, shape.launcher)
+    assert (job.resume, job.launcher, job.create_folders) == (shape.resume, shape.launcher, not shape.creates)
     assert not found.others
     assert any("loads no checkpoint" in line for line in found.advice) == (shape.story.lost is None), found.advice

@@ -146,6 +146,7 @@ def test_only_settings_that_were_changed_are_shown() -> None:
         name="ants", run="true", nodes=2, env={"SEED": "7", "A": "b"}, spot=Spot(max_price=Decimal("0.5")), on="azure"
     )
     assert settings(job).splitlines() == ["nodes: 2", "spot: max_price=0.5", "env: SEED=7, A=b"]
+    assert settings(Job(name="ants", run="true", create_folders=False)) == "create_folders: false", "as it is written"
     assert settings(Job(name="ants", run="true")) == ""
 
 

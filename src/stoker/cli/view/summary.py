@@ -148,6 +148,8 @@ def variables(given: Mapping[str, str]) -> str:
 def _short(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}={_short(item)}" for key, item in value.items() if item not in (None, "none")) or "yes"
+    if isinstance(value, bool):
+        return str(value).lower()
     return ", ".join(map(_short, value)) if isinstance(value, list) else str(value)
 
 

@@ -1,0 +1,1 @@
+from .dla_simple import *

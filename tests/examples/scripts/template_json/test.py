@@ -1,0 +1,2 @@
+import torch, sys
+print(torch.load(sys.argv[1])["epoch"])
