@@ -14,7 +14,6 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent))  # for `services` and `faultproxy`
 
 from services import Azurite, S3Server, run_azurite, run_s3  # found by the line above
-
 from stoker.client.submit.surroundings import BEGINNINGS, NAMES
 
 settings.register_profile("stoker", deadline=None)  # a busy computer is no reason to fail

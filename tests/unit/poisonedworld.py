@@ -23,13 +23,14 @@ from stoker.model.workspace.home import Home
 from stoker.server.records.copies import FactsRecorder, Signing
 from stoker.server.records.database import Database
 from stoker.server.records.tables import StoreTable
-from stoker.server.rounds.books import ClusterBook, LimitBook, Visits
+from stoker.server.rounds.books import Books, ClusterBook, LimitBook, Visits
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.outside import Clock
 from stoker.server.rounds.performer import Performer
 from stoker.server.rounds.reconciler import Reconciler
 from stoker.server.stores.accesses import Accesses, Leases
 from stoker.server.stores.stores import StoreDirectory, Vault, open_keychain
+from stoker.server.sweeps.book import SweepBook
 from stoker.testing.fakes import FakeProvider
 
 Make = Callable[..., Run]
@@ -95,9 +96,8 @@ class World:
         leases = Leases(self.providers, self.stores, accesses, self.clock)
         performer = Performer(self.providers, self.stores, leases, self.ledger, Vault(self._root), self.clock, Visits())
         clusters = ClusterBook(self.database, self.providers)
-        self.reconciler = Reconciler(
-            self.ledger, self.stores, self.providers, performer, self.clock, self.limits, clusters
-        )
+        books = Books(self.limits, clusters, SweepBook(self.database))
+        self.reconciler = Reconciler(self.ledger, self.stores, self.providers, performer, self.clock, books)
 
     async def submit(self, make_run: Make, **facts: Any) -> str:
         self._count += 1

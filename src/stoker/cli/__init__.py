@@ -22,6 +22,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "resume": "Resume a failed or cancelled run from its last checkpoint.",
         "data": "Upload data to a store and version it.",
         "env": "List, build, lock and compare environments.",
+        "sweep": "Manage sweeps: many runs of one job with different values.",
         "certify": "Prove that a script survives evictions exactly.",
     },
     "Watch": {
@@ -71,6 +72,7 @@ HOMES = {
     "resume": "stoker.cli.commands.start.run.resume",
     "data": "stoker.cli.commands.start.data.command",
     "env": "stoker.cli.commands.start.env.command",
+    "sweep": "stoker.cli.commands.sweep.sweep.command",
     "certify": "stoker.cli.commands.start.certify.command",
     "ps": "stoker.cli.commands.watch.ps.command",
     "queue": "stoker.cli.commands.watch.ps.queue",

@@ -85,6 +85,13 @@ def job_options() -> Decorator:
             "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a field of the job; repeatable."
         )(function)
         function = click.option(
+            "--matrix",
+            "matrix",
+            multiple=True,
+            metavar="NAME=VALUES",
+            help="Run a trial for each value, such as lr=1e-3,1e-2 or seed=1..5; repeatable.",
+        )(function)
+        function = click.option(
             "--env",
             "env",
             multiple=True,

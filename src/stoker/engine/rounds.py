@@ -22,6 +22,7 @@ from stoker.engine.queue import clusters
 from stoker.engine.queue.clusters import NO_CLUSTERS, ClusterFacts
 from stoker.engine.queue.order import NOTHING_KNOWN, QueueFacts
 from stoker.engine.queue.placement import placed, room_left
+from stoker.engine.sweeps.parallel import NO_SWEEPS, SweepFacts, beyond
 from stoker.model.cause import Cause
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Wish
@@ -45,6 +46,7 @@ class Scene:
     said: Mapping[str, Report] = field(default_factory=dict)  # by id of runs that are cancelled and were not seen
     clusters: ClusterFacts = NO_CLUSTERS
     facts: QueueFacts = NOTHING_KNOWN  # what the queue knows of runs that are over
+    sweeps: SweepFacts = NO_SWEEPS
 
 
 def decide(runs: Collection[Run], seen: Mapping[str, Sighting], scene: Scene) -> list[Decision]:
@@ -57,6 +59,7 @@ def decide(runs: Collection[Run], seen: Mapping[str, Sighting], scene: Scene) ->
     held = {run_id for run_id, sighting in seen.items() if _in_the_way(round_.after[run_id], sighting)}
     held |= {run.id for run in runs if run.attempts and run.id not in seen}  # its possible leftovers were not observed
     rooms = clusters.rooms(scene.clusters)
+    held |= beyond(round_.after.values(), scene.sweeps)
     turn = placed(round_.after.values(), scene.slots, rooms, scene.now, held=held, facts=scene.facts)
     for run, other in turn.pauses:
         round_.join(clusters.yielding(run, other, scene.now))

@@ -17,7 +17,7 @@ from stoker.server.records.tables import DatasetTable, StoreTable
 from stoker.server.removals import Housekeeping, Removals, UnusedCode
 from stoker.server.results.figures import Weighing
 from stoker.server.results.parcels import Heritage
-from stoker.server.rounds.books import ClusterBook, LimitBook, QueueBook, Visits
+from stoker.server.rounds.books import Books, ClusterBook, LimitBook, QueueBook, Visits
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.outside import Clock
 from stoker.server.rounds.performer import Performer
@@ -25,6 +25,7 @@ from stoker.server.rounds.reconciler import Reconciler
 from stoker.server.settings import ServerSettings, server_id
 from stoker.server.stores.accesses import Accesses, Leases
 from stoker.server.stores.stores import Keychain, StoreDirectory, Vault, open_keychain
+from stoker.server.sweeps.book import SweepBook
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Service:
     heritage: Heritage
     limits: LimitBook
     clusters: ClusterBook
+    sweeps: SweepBook
     reconciler: Reconciler
     arrivals: Arrivals
     removals: Removals
@@ -77,14 +79,14 @@ def assemble(settings: ServerSettings, token: str, database: Database, notices: 
     heritage = Heritage(stores, clock, settings.home.root)
     performer = Performer(providers, stores, leases, ledger, vault, clock, visits, heritage.bring)
     limits = LimitBook(database)
-    clusters, book = ClusterBook(database, providers), QueueBook(database)
+    clusters, book, sweeps = ClusterBook(database, providers), QueueBook(database), SweepBook(database)
 
     def closed(run: Run) -> None:
         limits.closed(run)
         book.closed(run)
 
     ledger.closed = closed
-    reconciler = Reconciler(ledger, stores, providers, performer, clock, limits, clusters, book)
+    reconciler = Reconciler(ledger, stores, providers, performer, clock, Books(limits, clusters, sweeps, book))
     visits.told = reconciler.wake
     arrivals = Arrivals()
     shelves = Shelves(stores, arrivals)
@@ -111,6 +113,7 @@ def assemble(settings: ServerSettings, token: str, database: Database, notices: 
         heritage=heritage,
         limits=limits,
         clusters=clusters,
+        sweeps=sweeps,
         reconciler=reconciler,
         arrivals=arrivals,
         removals=removals,

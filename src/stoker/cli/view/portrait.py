@@ -182,6 +182,7 @@ def _facts(run: Run, here: Path, now: datetime) -> list[tuple[str, str]]:
     amount = f"{words.count(run.output_files, 'file')}, {words.size_text(run.output_bytes)}" if run.output_files else ""
     return [
         ("command", run.job.run),
+        ("trial", ", ".join(f"{name}={text}" for name, text in run.trial.values.items()) if run.trial else ""),
         ("on", f"{run.cluster} ({run.job.on})" if run.cluster else run.job.on),
         ("submitted", f"{words.clock(run.submitted_at, now)}{by}, {words.age(run.submitted_at, now)} ago"),
         ("rerun of", run.rerun_of),

@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from stoker.client.report.comparison import Difference
     from stoker.client.software.environments import Environments
     from stoker.client.submit.plan import Plan
+    from stoker.client.sweeps.sweeps import SweepHandle
     from stoker.model.run.money import Costs
     from stoker.model.run.receipt import Forecast
     from stoker.model.run.run import Sizes, Spared
+    from stoker.model.run.sweep import SweepState
 
 NEWEST = "last"
 _PAGE = 200
@@ -134,6 +136,41 @@ class Client:
             )
         )
 
+    def sweep(
+        self,
+        job: Job,
+        folder: Path | str = ".",
+        *,
+        name: str = "",
+        progress: Progress | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        notice: Notice | None = None,
+        agree: Agree | None = None,
+    ) -> SweepHandle:
+        """Submits all trials of a job with a `matrix`: with one upload, and all of them or none. `name` overrides
+        `<job name>-s<n>`. The other arguments are those of `submit`."""
+        from stoker.client.sweeps.sweeps import SweepHandle  # most jobs are one run
+
+        store, given = self._stage(job, say), Path(folder)
+        datasets = self._put(job, given, store, agree) if job.data and agree else {}
+        options = RunOptions(name, store, None, datasets)
+        state = sending.submit_sweep(
+            job, given, self.settings, self.connection, options, progress=progress, notice=notice or _warn
+        )
+        return SweepHandle(state, self.connection, self.settings)
+
+    def sweeps(self) -> list[SweepState]:
+        """Newest first."""
+        from stoker.model.run.sweep import SweepState  # most jobs are one run
+
+        return [wire.from_plain(SweepState, row) for row in self.connection.get("/v1/sweeps")["sweeps"]]
+
+    def find_sweep(self, name: str = NEWEST) -> SweepHandle:
+        """The sweep of this name. `last` is the newest of all, an experiment's name its newest one."""
+        from stoker.client.sweeps.sweeps import SweepHandle  # most jobs are one run
+
+        return SweepHandle.found(name, self.connection, self.settings)
+
     def rerun(
         self,
         run: str,
@@ -171,13 +208,14 @@ class Client:
         left = old.facts.budget - old.budget().spent_usd
         return replace(job, budget=max(left.quantize(_CENT, ROUND_DOWN), _CENT))
 
-    def runs(self, limit: int = 50, experiment: str = "", state: str = "") -> list[Run]:
-        """Newest first. `state` may be one of RunState, or `active`."""
+    def runs(self, limit: int = 50, experiment: str = "", state: str = "", *, folded: bool = False) -> list[Run]:
+        """Newest first. `state` may be one of RunState, or `active`. `folded`: without trials of sweeps that wait."""
         found: list[Run] = []
         before: str | None = ""
         while before is not None and len(found) < limit:
             count = min(limit - len(found), _PAGE)
             query = {"limit": count, "before": before or None, "experiment": experiment or None, "state": state or None}
+            query |= {"folded": "true"} if folded else {}
             page = self.connection.get("/v1/runs", query)
             found += [wire.from_plain(Run, row) for row in page["runs"]]
             before = page["next"]

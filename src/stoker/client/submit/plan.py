@@ -15,7 +15,8 @@ from stoker.client.source.screening import SecretFinding
 from stoker.client.submit.preparation import prepare, unmet_ranks
 from stoker.client.submit.sending import is_elsewhere, lacked, large
 from stoker.model import wire
-from stoker.model.job.job import Job, references
+from stoker.model.job.job import Job
+from stoker.model.job.references import references
 from stoker.model.job.sections import CheckpointPaths
 from stoker.model.node import Offer
 from stoker.model.orders import DataOrder
@@ -177,5 +178,6 @@ def _meanings(job: Job, data: Iterable[DataUse]) -> dict[str, str]:
     folders = {"outputs": job.outputs, "checkpoints": CheckpointPaths(job.checkpoints).folders[0]}
     known = {name: f"the run's own folder `{path}`" for name, path in folders.items()}
     known |= {f"data.{use.name}": use.where for use in data}
+    known |= {f"matrix.{name}": "the trial's value" for name in (job.matrix.names if job.matrix else ())}
     known["resume"] = f"`{job.resume}` if there is a checkpoint to resume from; otherwise empty"
     return {name: known[name] for name in references(job) if f"${{{name}}}" in job.run}

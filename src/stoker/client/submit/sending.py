@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 from stoker.client.api.connection import Connection
@@ -16,17 +17,21 @@ from stoker.client.settings import ClientSettings
 from stoker.client.source import screening
 from stoker.client.source.tree import SourceTree
 from stoker.client.submit.preparation import Prepared, packages_here, prepare, secrets_of, unmet_ranks
-from stoker.errors import BadInput, Corrupt, NotFound, ServerUnavailable, SnapshotRefused
+from stoker.errors import BadInput, Corrupt, JobInvalid, NotFound, Problem, ServerUnavailable, SnapshotRefused
 from stoker.model import wire
+from stoker.model.cause import Cause
 from stoker.model.job.job import THIS_COMPUTER, Job
 from stoker.model.orders import Terminal
 from stoker.model.run.run import Run, Submission
+from stoker.model.run.sweep import SweepState
 from stoker.model.snapshot import Entry, Snapshot
 
+T = TypeVar("T")
 Progress = Callable[[int, int], None]  # bytes sent, bytes to send
 Notice = Callable[[str], None]  # a line for a person
 
 _TRIES = 3
+_MANY_S = 300.0  # for the answer to a hundred thousand trials
 _LARGE_BYTES = 100_000_000  # of code: reported before the upload
 
 
@@ -52,7 +57,38 @@ def submit(
 ) -> Run:
     """Uploads the code that the server lacks, then submits the job. `progress` is called for every chunk. `notice`
     receives, once, messages about secrets that are not uploaded, and about large code."""
-    options = options or RunOptions()
+    if job.matrix:
+        hint = "`Client.sweep` submits its trials"
+        raise BadInput("a job with a `matrix` is a sweep of many runs", hint=hint, cause=Cause.IS_A_SWEEP)
+    return _sent(job, folder, settings, connection, options or RunOptions(), _post, progress, notice)
+
+
+def submit_sweep(
+    job: Job,
+    folder: Path,
+    settings: ClientSettings,
+    connection: Connection,
+    options: RunOptions | None = None,
+    *,
+    progress: Progress | None = None,
+    notice: Notice = lambda _: None,
+) -> SweepState:
+    """The same for a job with a `matrix`: all of its trials, with one upload and one request."""
+    if not job.matrix:
+        raise JobInvalid([Problem("matrix", "nothing", "the values of the trials, as `{lr: [1e-3, 1e-2]}`")])
+    return _sent(job, folder, settings, connection, options or RunOptions(), _post_sweep, progress, notice)
+
+
+def _sent(
+    job: Job,
+    folder: Path,
+    settings: ClientSettings,
+    connection: Connection,
+    options: RunOptions,
+    post: Callable[[Submission, Connection], T],
+    progress: Progress | None,
+    notice: Notice,
+) -> T:
     key, told, elsewhere = os.urandom(16).hex(), False, is_elsewhere(job, connection)
     for _ in range(_TRIES):
         prepared = prepare(job, folder, settings, elsewhere=elsewhere)
@@ -64,7 +100,7 @@ def submit(
             _send(prepared.tree, connection, progress, options.store, hear)
             submission = prepared.submission(key, options.name, settings)
             submission = replace(submission, store=options.store, terminal=options.terminal)
-            return _post(_moved(submission, options.datasets, prepared.data), connection)
+            return post(_moved(submission, options.datasets, prepared.data), connection)
         except (Corrupt, SnapshotRefused, NotFound) as error:
             failed = error  # a file changed during the upload: retry
     raise failed
@@ -198,6 +234,11 @@ def _told(chunks: Iterable[bytes], total: int, progress: Progress | None) -> Ite
 def _post(submission: Submission, connection: Connection) -> Run:
     """May be sent twice: the key makes it one run."""
     return wire.from_plain(Run, connection.post("/v1/runs", wire.to_plain(submission)))
+
+
+def _post_sweep(submission: Submission, connection: Connection) -> SweepState:
+    told = connection.post("/v1/sweeps", wire.to_plain(submission), timeout_s=_MANY_S)
+    return wire.from_plain(SweepState, told)
 
 
 def _used_again(name: str, path: str) -> DataUse:

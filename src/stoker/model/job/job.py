@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from stoker.errors import JobInvalid, Problem
 from stoker.model.job import fields
-from stoker.model.job.commandline import NEWEST, NUMBER, REFERENCE
 from stoker.model.job.fields import Either, ListOf, MapOf, Maybe, Plain, Record, a
+from stoker.model.job.matrix import Matrix, MatrixKind
+from stoker.model.job.references import MATRIX_VARIABLE, unknown_references
 from stoker.model.job.sections import (
     DEFAULT,
     HangAction,
@@ -243,6 +244,12 @@ class Job:
     run: str = a(
         Text("a command line"), "the command; replaces `${data.x}`, `${outputs}`, `${checkpoints}` and `${resume}`"
     )
+    matrix: Matrix | None = a(
+        Maybe(MatrixKind()),
+        "a sweep: the values of its trials by name, as `${matrix.<name>}` and `STOKER_MATRIX_<NAME>`",
+        default=None,
+    )
+    max_parallel: int | None = a(Maybe(Whole(1)), "how many trials of the sweep run at the same time", default=None)
     source: str = a(Text("a folder"), "the code to upload; respects `.gitignore` and `.stokerignore`", default=".")
     environment: Environment = a(
         Record(Environment, FolderInTree("a requirements or lock file"), lambda text: {"requirements": text}),
@@ -333,7 +340,7 @@ class Job:
 
     def __post_init__(self) -> None:
         fields.check(self)
-        problems = [*_unknown_references(self), *_clashes(self)]
+        problems = [*unknown_references(self), *_clashes(self)]
         if problems:
             raise JobInvalid(problems)
 
@@ -368,6 +375,7 @@ class Job:
         read: dict[str, Plain] = fields.plain(self)
         read["nodes"] = str(self.nodes) if isinstance(self.nodes, NodeRange) else self.nodes
         read["stop_when"] = str(self.stop_when) if self.stop_when else None
+        read["matrix"] = self.matrix.plain() if self.matrix else None
         return read
 
 
@@ -377,25 +385,8 @@ def schema() -> dict[str, Any]:
     return head | fields.record_schema(Job)
 
 
-def references(job: Job) -> list[str]:
-    """The names the command may refer to."""
-    return ["outputs", "checkpoints", *(f"data.{name}" for name in job.data), *(["resume"] if job.resume else [])]
-
-
-def _unknown_references(job: Job) -> list[Problem]:
-    known = references(job)
-    for_resume = [name for name in known if name != "resume"] + [NEWEST, NUMBER]
-    return _unknown_in("run", job.run, known) + _unknown_in("resume", job.resume or "", for_resume)
-
-
-def _unknown_in(field: str, text: str, known: list[str]) -> list[Problem]:
-    names = [name for name in REFERENCE.findall(text) if name not in known]
-    expected = "one of " + ", ".join(f"${{{name}}}" for name in known)
-    return [Problem(field, f"`${{{name}}}`", expected, fields.nearest(name, known)) for name in names]
-
-
 def _clashes(job: Job) -> list[Problem]:
-    reserved = [name for name in job.env if name.startswith("STOKER_")]
+    reserved = [name for name in job.env if name.startswith("STOKER_") and not name.startswith(MATRIX_VARIABLE)]
     problems = [Problem(f"env.{name}", f"`{name}`", "a name that does not start with STOKER_") for name in reserved]
     if job.exact and (job.most_nodes > 1 or job.launcher is Launcher.MPI):
         expected = "a job on one node, and not with mpi: otherwise `stoker.checkpoint` saves each rank's states"

@@ -16,6 +16,7 @@ from stoker.model.orders import DataOrder, Notice, Terminal, Wish
 from stoker.model.run.money import IdleSpell, Spell
 from stoker.model.run.report import DataFigures, Effort, Mark, MetricSummary, Outcome, Refusal, Report
 from stoker.model.run.stacks import Hang
+from stoker.model.run.trial import Trial
 from stoker.model.snapshot import Git
 
 BROUGHT_BYTES = 1_000_000_000  # a checkpoint that is no larger comes back by itself
@@ -140,6 +141,7 @@ class Run:
     submitted_at: datetime
     store: str = "folder"  # the name of the one that everything of it is kept in
     person: str = ""
+    trial: Trial | None = None  # what it is of a sweep; None: it is in none
     pool: Pool | None = None  # the cluster it was submitted to; None: to a provider
     warms: bool = False  # the server submitted it, to start nodes for the minimum of its cluster
     data: Mapping[str, str] = field(default_factory=dict)  # name to resolved path

@@ -29,12 +29,14 @@ from stoker.server.api.runs import router as runs
 from stoker.server.api.stores import router as stores
 from stoker.server.api.visits import router as visits
 from stoker.server.service import Service
+from stoker.server.sweeps.routes import router as sweeps
 from stoker.server.warming import Warming
 
 _ROUTERS = (
     health,
     snapshots,
     runs,
+    sweeps,
     logs,
     metrics,
     results,

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -87,7 +88,7 @@ async def plan(request: Request) -> Response:
     notes += await call(engine_notes, job, provider, pool)
     if cluster and cluster.paused:
         notes.append(f"cluster `{cluster.name}` is paused: the run waits until `stoker cluster resume {cluster.name}`")
-    inputs = (await call(_pin, service, job, "", service.stores.workspace.name, {})).inputs
+    inputs = (await call(pinned_inputs, service, job, "", service.stores.workspace.name, {})).inputs
     told = showing.when_alone(job, provider.features, job.budget, limits=await call(service.limits.over, asked.person))
     found = {"offer": offer, "free": free, "queued_ahead": waiting, "alone": told, "notes": notes, "inputs": inputs}
     return answer({**found, "to_store": to_store(job, provider)})
@@ -102,6 +103,26 @@ async def submit(request: Request) -> Response:
 
 async def accept(service: Service, submission: Submission, *, warms: bool = False) -> Run:
     """Checks, pins and saves it. `warms`: the server submits it itself, to start nodes of a cluster."""
+    if submission.job.matrix:
+        raise BadInput("a job with a `matrix` is a sweep, not a run", hint="submit it to /v1/sweeps")
+    checked = await check(service, submission)
+    async with arriving(service, checked):
+        run = await _taken_in(service, checked, warms=warms)
+    service.reconciler.wake()
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSubmission:
+    """A submission that can run: its job as its cluster runs it, and the name of its store."""
+
+    submission: Submission
+    store: str
+    pool: Pool | None = None
+
+
+async def check(service: Service, submission: Submission) -> CheckedSubmission:
+    """Raises the error that its run would meet."""
     job, cluster = await call(service.clusters.placed, submission.job)
     submission, pool = replace(submission, job=job), cluster.pool if cluster else None
     offer = await call(lambda: admit(job, service.providers, pool=pool))
@@ -121,27 +142,31 @@ async def accept(service: Service, submission: Submission, *, warms: bool = Fals
     store = service.stores.named(submission.store).name if submission.store else service.stores.workspace.name
     if not service.providers[submission.job.on].features.shares_files:
         submission = replace(submission, here={})
-    await call(service.arrivals.begin, store, submission.snapshot)
+    return CheckedSubmission(submission, store, pool)
+
+
+@asynccontextmanager
+async def arriving(service: Service, checked: CheckedSubmission) -> AsyncIterator[None]:
+    """Its code is in its store, and stays there until what is saved in here refers to it."""
+    store, snapshot = checked.store, checked.submission.snapshot
+    await call(service.arrivals.begin, store, snapshot)
     try:
-        if not await call(service.shelves.fill, store, submission.snapshot):
-            raise NotFound(
-                f"the store has no snapshot `{submission.snapshot}`", hint="submit again", cause=Cause.NO_SUCH_SNAPSHOT
-            )
-        run = await _taken_in(service, submission, store, pool, warms=warms)
-        service.arrivals.arrived(submission.snapshot)
+        if not await call(service.shelves.fill, store, snapshot):
+            raise NotFound(f"the store has no snapshot `{snapshot}`", hint="submit again", cause=Cause.NO_SUCH_SNAPSHOT)
+        yield
+        service.arrivals.arrived(snapshot)
     finally:
-        service.arrivals.end(submission.snapshot)
-    service.reconciler.wake()
-    return run
+        service.arrivals.end(snapshot)
 
 
-async def _taken_in(service: Service, submission: Submission, store: str, pool: Pool | None, *, warms: bool) -> Run:
+async def _taken_in(service: Service, checked: CheckedSubmission, *, warms: bool) -> Run:
+    submission, store = checked.submission, checked.store
     now = service.clock.now()
     start = await _start(service, submission)
     if start and submission.resumes and not submission.name:
         submission = replace(submission, name=await _next_name(service, start.name))
-    run = replace(_new_run(submission, store, now), start=start, pool=pool, warms=warms)
-    pinned = await call(_pin, service, submission.job, run.id, store, submission.pins)
+    run = replace(new_run(submission, store, now), start=start, pool=checked.pool, warms=warms)
+    pinned = await call(pinned_inputs, service, submission.job, run.id, store, submission.pins)
     run = replace(run, inputs=pinned.inputs)
     await call(service.accesses.check, run)
     for key, listing in pinned.listings.items():
@@ -162,12 +187,14 @@ async def page(
     before: str = "",
     experiment: str = "",
     state: str = "",
+    folded: bool = False,
 ) -> Response:
-    """Newest first; pass `next` as `before` for the next page; it is null at the end."""
+    """Newest first; pass `next` as `before` for the next page; it is null at the end. `folded` omits trials of sweeps
+    that wait."""
     if state and state != "active" and state not in set(RunState):
         raise BadInput(f"unknown state `{state}`", hint="active, " + ", ".join(RunState))
     service = service_of(request)
-    runs = await call(service.database.page, limit, before, experiment, state)
+    runs = await call(lambda: service.database.page(limit, before, experiment, state, folded=folded))
     shown = {run["id"] for run in runs}
     live = {run.id: await service.reconciler.live(run) for run in service.ledger.open if run.id in shown}
     rows = [replace(live[run["id"]], packages={}, system={}) if run["id"] in live else run for run in runs]
@@ -273,13 +300,13 @@ async def _next_name(service: Service, name: str) -> str:
         number += 1
 
 
-def _pin(service: Service, job: Job, run_id: str, store: str, pins: Mapping[str, str]) -> Pinned:
+def pinned_inputs(service: Service, job: Job, run_id: str, store: str, pins: Mapping[str, str]) -> Pinned:
     features = service.providers[job.on].features
     reaches = features.shares_files or features.carries_folders
     return pin(InputRequest(job, run_id, store, pins, reaches), service.datasets, service.stores)
 
 
-def _new_run(submission: Submission, store: str, now: datetime) -> Run:
+def new_run(submission: Submission, store: str, now: datetime) -> Run:
     """A run has everything of its submission except the secrets, the key and the requested name."""
     shared = Run.__dataclass_fields__.keys() & Submission.__dataclass_fields__.keys()
     given = {name: getattr(submission, name) for name in shared}

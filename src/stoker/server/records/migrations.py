@@ -77,6 +77,19 @@ _STEPS: list[list[str]] = [
         )""",
     ],
     ["CREATE TABLE clusters (name VARCHAR(40) PRIMARY KEY, facts TEXT NOT NULL)"],
+    [
+        """CREATE TABLE sweeps (
+            id VARCHAR(40) PRIMARY KEY,
+            name VARCHAR(80) NOT NULL UNIQUE,
+            experiment VARCHAR(60) NOT NULL,
+            number INTEGER NOT NULL,
+            submission VARCHAR(64) UNIQUE,
+            facts TEXT NOT NULL
+        )""",
+        "ALTER TABLE runs ADD COLUMN sweep VARCHAR(40) NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN trial INTEGER NOT NULL DEFAULT 0",
+        "CREATE INDEX runs_by_sweep ON runs (sweep, id)",
+    ],
 ]
 NEWEST = len(_STEPS)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from stoker.engine.money.spending import NONE, LimitFacts, exhausted, paid, period
@@ -23,6 +23,7 @@ from stoker.model.workspace.store import is_twin
 from stoker.providers import Provider
 from stoker.server.records.database import Database
 from stoker.server.records.tables import ClusterTable, LimitTable
+from stoker.server.sweeps.book import SweepBook
 
 
 class ClusterBook:
@@ -207,6 +208,16 @@ class QueueBook:
 
     def _age_s(self, now: datetime) -> float:
         return (now - self._as_of).total_seconds() if self._as_of else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What a round knows besides the open runs. `queue`: None decides without what ended runs tell."""
+
+    limits: LimitBook
+    clusters: ClusterBook
+    sweeps: SweepBook
+    queue: QueueBook | None = None
 
 
 class Visits:

@@ -18,6 +18,8 @@ from stoker.server.rounds.outside import call
 
 log = logging.getLogger(__name__)
 
+_COPIED_AT_ONCE = 20  # runs: a round of the server waits no longer than that takes
+
 
 class Ledger:
     """Whoever reads facts in order to change them holds `lock` from the reading to the saving."""
@@ -27,6 +29,7 @@ class Ledger:
         self._recorder = recorder
         self._open: dict[str, Run] = {}
         self._changed = asyncio.Condition()
+        self._copying: set[asyncio.Task[None]] = set()
         self.lock = asyncio.Lock()
         self.closed: Callable[[Run], None] = lambda _run: None  # told of each run for which there is nothing left to do
 
@@ -45,6 +48,25 @@ class Ledger:
                 self._open[added.id] = added
         await self._record([added])
         return added
+
+    async def add_all(self, save: Callable[[], list[Run]]) -> list[Run]:
+        """Thousands of new runs, which `save` saves in one transaction. Their copies in the store are written
+        afterwards, a few at a time."""
+        async with self.lock:
+            added = await call(save)
+            self._open |= {run.id: run for run in added}
+        copying = asyncio.create_task(self._copy(added), name=f"copies of {len(added)} runs")
+        self._copying.add(copying)
+        copying.add_done_callback(self._copying.discard)
+        return added
+
+    async def _copy(self, runs: Sequence[Run]) -> None:
+        """A run that has changed meanwhile has a newer copy."""
+        for at in range(0, len(runs), _COPIED_AT_ONCE):
+            async with self.lock:
+                some = [run for run in runs[at : at + _COPIED_AT_ONCE] if self._open.get(run.id) is run]
+                await self._record(some)
+            await asyncio.sleep(0)
 
     async def save(self, decisions: Iterable[Decision]) -> list[Run]:
         """Saves what changed in one transaction. The caller holds `lock`."""

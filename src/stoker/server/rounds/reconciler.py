@@ -19,6 +19,7 @@ from stoker.engine.queue.order import NOTHING_KNOWN, QueueFacts
 from stoker.engine.queue.placement import ahead, busy_slots, turns, why_waiting
 from stoker.engine.rounds import Scene, untouched
 from stoker.engine.showing import Beside
+from stoker.engine.sweeps.parallel import beyond, parallel_words
 from stoker.errors import StokerError
 from stoker.model.cause import Cause
 from stoker.model.node import Need, NodeSight
@@ -26,7 +27,7 @@ from stoker.model.orders import Wish
 from stoker.model.run.report import Report
 from stoker.model.run.run import Run, RunState, Turn
 from stoker.providers import Provider
-from stoker.server.rounds.books import ClusterBook, LimitBook, QueueBook
+from stoker.server.rounds.books import Books
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.lookout import Deciding, Lookout, Offers, Probing, Sights
 from stoker.server.rounds.outside import Clock
@@ -50,21 +51,16 @@ class Reconciler:
         providers: Mapping[str, Provider],
         performer: Performer,
         clock: Clock,
-        limits: LimitBook,
-        pools: ClusterBook,
-        book: QueueBook | None = None,
+        books: Books,
     ) -> None:
-        """`book` is what the queue knows about ended runs; None: it decides without it."""
         self._ledger = ledger
         self._stores = stores
         self._providers = providers
         self._performer = performer
         self._clock = clock
-        self._limits = limits
-        self._book = book
-        limits.wake = self.wake
-        self._clusters = pools
-        pools.wake = self.wake
+        self._limits, self._clusters = books.limits, books.clusters
+        self._book, self._sweeps = books.queue, books.sweeps
+        self._limits.wake = self._clusters.wake = self.wake
         self._woken = asyncio.Event()
         self._reports = Reports(stores, clock, self.wake)
         self._lookout = Lookout(providers, clock, self.wake)
@@ -76,6 +72,7 @@ class Reconciler:
         self._ahead: dict[str, int] = {}  # by run id: how many start before it
         self._slots_busy: Mapping[str, int] = {}  # slots, by provider
         self._nodes_free: Mapping[str, int] = {}  # nodes, by cluster
+        self._beyond: Collection[str] = ()  # ids of trials that wait for others of their sweep
         self._ahead_at = 0.0
         self._unclaimed: dict[str, dict[str, float]] = {}  # by provider, by node key: since when
 
@@ -148,6 +145,8 @@ class Reconciler:
     def _why_waiting(self, run: Run) -> tuple[str, str]:
         """In words, and as a cause."""
         before = self._before(run)
+        if run.id in self._beyond:
+            return parallel_words(run, self._sweeps.facts()), Cause.MAX_PARALLEL
         if not run.cluster:
             why = why_waiting(run, before, self._slots_busy.get(run.job.on, 0), self._slots())
             return why, Cause.NO_ROOM if why else ""
@@ -162,6 +161,7 @@ class Reconciler:
             now, runs = self._clock.now(), self._ledger.open
             self._ahead = ahead(runs, self._rooms, now, self._queue_facts(now))
             self._slots_busy, self._nodes_free = busy_slots(runs, self._slots()), clusters.free(runs, self._pools)
+            self._beyond = beyond(runs, self._sweeps.facts())
             self._ahead_at = steady
         return self._ahead.get(run.id, 0)
 
@@ -221,7 +221,7 @@ class Reconciler:
         limits = self._limits.current(now)
         pools = self._clusters.facts(self._ledger.open, limits, now)
         said, facts = self._last_words(runs.values()), self._queue_facts(now)
-        scene = Scene(self._slots(), now, market, limits, said, pools, facts)
+        scene = Scene(self._slots(), now, market, limits, said, pools, facts, self._sweeps.facts())
         decisions = self._deciding.decide(runs, seen, scene)
         for run_id in seen:
             if (attempt := runs[run_id].attempt) and run_id not in self._deciding.trouble:

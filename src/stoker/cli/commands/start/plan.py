@@ -11,6 +11,7 @@ import click
 
 from stoker.cli.command import Command, job_options, json_option
 from stoker.cli.commands.start import jobsource
+from stoker.cli.commands.sweep import starting
 from stoker.cli.view import terminal, words
 from stoker.cli.view.summary import offer_lines, seen_from, settings, variables
 from stoker.cli.view.terminal import paint_data, say, show, show_json
@@ -20,6 +21,7 @@ from stoker.client.data.marks import DataUse
 from stoker.client.report.spelling import usd
 from stoker.client.source import screening
 from stoker.client.submit.plan import Plan
+from stoker.model.job.trials import trial_jobs
 from stoker.model.workspace.store import is_twin, twin_of
 
 
@@ -68,6 +70,7 @@ def command(
     """
     given = {field: asked[field] for field in ("gpu", "budget", "deadline") if asked[field]}
     sets = (*sets, *(f"{field}={value}" for field, value in given.items()))
+    sets = (*sets, *starting.settings(asked["matrix"]))
     source = jobsource.read(file, sets, on, env)
     if asked["twin"]:
         source = jobsource.read(file, sets, twin_of(source.job.on), env)
@@ -76,13 +79,16 @@ def command(
         client = Client.connect()
         plan = client.plan(source.job, source.folder)
         costs = plan.offer is not None and plan.offer.usd_per_hour > 0
-        forecast = client.forecast(source.job, currency, hours=asked["hours"], both=both) if costs else None
+        one = next(job for _, job in trial_jobs(source.job)) if source.job.matrix else source.job
+        forecast = client.forecast(one, currency, hours=asked["hours"], both=both) if costs else None
     if as_json:
         show_json({"plan": plan, "name": name, "forecast": forecast})
         return
-    show(f"{name or f'{plan.job.name}-<n>'} on {plan.job.on}")
+    many = "s" if source.job.matrix else ""
+    show(f"{name or f'{plan.job.name}-{many}<n>'} on {plan.job.on}")
     work_s = (asked["hours"] or 0.0) * 3600 or plan.job.time_limit or 0.0
-    for line in pairs(rows(plan, Path.cwd(), work_s), paint_data):
+    of_sweep = starting.plan_rows(source.job, forecast) if source.job.matrix else []
+    for line in pairs([*of_sweep, *rows(plan, Path.cwd(), work_s)], paint_data):
         show(line)
     for line in offer_lines(forecast, datetime.now(UTC), terminal.width(), paint_data) if forecast else ():
         show(line)

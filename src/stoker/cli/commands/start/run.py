@@ -14,6 +14,7 @@ import click
 from stoker.cli.command import Command, change_options, job_options, json_option, run_argument
 from stoker.cli.commands.start import jobsource
 from stoker.cli.commands.start.attend import attend
+from stoker.cli.commands.sweep import starting
 from stoker.cli.view import words
 from stoker.cli.view.summary import variables
 from stoker.cli.view.terminal import INTERRUPTED, confirmed, interactive, say
@@ -40,6 +41,7 @@ _PATIENCE_S = 1.0
     examples=[
         ("stoker run", "run the job in stoker.yaml"),
         ("stoker run -d --set env.SEED=7 train/stoker.yaml", "override a setting, and detach"),
+        ("stoker run --matrix lr=1e-3,1e-2 --matrix seed=1..5", "run ten trials, one for each combination"),
         ("stoker run --interactive", "use your terminal: input() and breakpoint() work"),
         ("stoker run --on azure --twin", "rehearse it on a simulated cloud"),
     ],
@@ -51,7 +53,7 @@ _PATIENCE_S = 1.0
 @click.option(
     "--keep-failed", default="", metavar="TIME", help="Keep the node for TIME if the run fails, so you can inspect it."
 )
-@click.option("-y", "--yes", is_flag=True, help="Upload local data to the store without asking.")
+@click.option("-y", "--yes", is_flag=True, help="Upload local data, and submit thousands of trials, without asking.")
 @json_option()
 def command(
     file: str, env: tuple[str, ...], sets: tuple[str, ...], on: str, name: str, twin: bool, detach: bool, **asked: Any
@@ -68,28 +70,36 @@ def command(
     Local data that machines of a cloud cannot read is uploaded to the store first, as a dataset, after you confirm.
     Later runs upload only what has changed.
 
+    A job with a `matrix` is a sweep: all of its trials are submitted together, NAME is the sweep's, and the exit code
+    is 0 if all of them succeed.
+
     With --interactive, on this computer, the script uses this terminal as it would without Stoker: input(),
     breakpoint(), Ctrl-C and the window size work. Its output is also in the run's log. Nothing is retried.
     """
     as_json, keep_failed, yes = bool(asked["as_json"]), asked["keep_failed"], bool(asked["yes"])
     terminal = _own_terminal(detach, as_json, twin) if asked["interactive"] else None
+    sets = (*sets, *starting.settings(asked["matrix"]))
     sets = (*sets, *([f"keep_failed={keep_failed}"] if keep_failed else []), *(["retries=0"] if terminal else []))
     source = jobsource.read(file, sets, on, env)
     upload = Upload(quiet=as_json)
     try:
         with jobsource.located(source), upload, ExitStack() as shown:
             job = replace(source.job, on=twin_of(source.job.on)) if twin else source.job
+            if job.matrix:
+                starting.agree(job, yes=yes, as_json=as_json)
             client = _connect(job.on if twin else "")
-            run = client.submit(
-                job,
-                source.folder,
-                name=name,
-                progress=upload.progress,
-                terminal=terminal,
-                say=upload.say,
-                notice=say,
-                agree=lambda moves: _agree(moves, upload, shown, yes=yes, as_json=as_json),
-            )
+            given: Any = {
+                "name": name,
+                "progress": upload.progress,
+                "say": upload.say,
+                "notice": say,
+                "agree": lambda moves: _agree(moves, upload, shown, yes=yes, as_json=as_json),
+            }
+            if job.matrix:
+                sweep = client.sweep(job, source.folder, **given)
+                upload.end()
+                return starting.attend(sweep, detach=detach, as_json=as_json)
+            run = client.submit(job, source.folder, terminal=terminal, **given)
     except KeyboardInterrupt:
         say("interrupted while submitting; check with `stoker ps` whether the run exists")
         return INTERRUPTED
@@ -169,6 +179,10 @@ class Upload:
             self._slow.start()
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Nothing more is uploaded."""
         self._slow.cancel()
 
     def say(self, text: str) -> None:

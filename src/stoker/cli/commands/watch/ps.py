@@ -48,15 +48,18 @@ def command(everything: bool, limit: int, experiment: str, state: str | None, we
     """List runs: active ones first.
 
     Active runs are queued, starting or running; all of them are shown, then the newest of the others. STATE is one of
-    these, or succeeded, failed, cancelled, or active for all active runs.
+    these, or succeeded, failed, cancelled, or active for all active runs. The waiting trials of a sweep share one line;
+    -a and --state queued list each of them.
     """
     client = Client.connect()
-    runs = _runs(client, _ALL if everything else limit, experiment, state or "")
+    folded = not (everything or as_json or state == RunState.QUEUED)
+    runs = _runs(client, _ALL if everything else limit, experiment, state or "", folded=folded)
     sizes = client.sizes(*(run.name for run in runs)) if weighed else None
     if as_json:
         show_json({"runs": runs, "sizes": sizes} if sizes else {"runs": runs})
         return
-    if not runs:
+    waiting = _waiting(client, experiment) if folded and state in (None, ACTIVE) else []
+    if not runs and not waiting:
         wanted = experiment or state
         say(
             "no run matches" if wanted else "no runs yet: write a job file with `stoker init`, run it with `stoker run`"
@@ -68,18 +71,32 @@ def command(everything: bool, limit: int, experiment: str, state: str | None, we
 
         tell(runs, sizes, now)
         return
-    for line in table(_RUN_COLUMNS, [row(run, now) for run in runs], terminal.width(), paint_data):
+    rows = [*([row(run, now) for run in runs if not run.state.ended]), *waiting]
+    rows += [row(run, now) for run in runs if run.state.ended]
+    for line in table(_RUN_COLUMNS, rows, terminal.width(), paint_data):
         show(line)
     for run in runs:
         if run.state in (RunState.STARTING, RunState.RUNNING) and run.reason and run.hint:  # the user may have to act
             say(f"{run.name}: {one_line(run.reason)}; {run.hint}")
 
 
-def _runs(client: Client, limit: int, experiment: str, state: str) -> list[Run]:
-    newest = client.runs(limit=limit, experiment=experiment, state=state)
+def _waiting(client: Client, experiment: str) -> list[list[TableCell | str]]:
+    """One line for the trials of a sweep that wait: there may be thousands."""
+    now = datetime.now(UTC)
+    rows: list[list[TableCell | str]] = []
+    for one in client.sweeps():
+        count = one.states.get(RunState.QUEUED, 0)
+        if count and experiment in ("", one.sweep.experiment):
+            state = TableCell(f"{count:,} {RunState.QUEUED}", STYLES[RunState.QUEUED])
+            rows.append([one.sweep.name, state, words.age(one.sweep.submitted_at, now), "", one.sweep.job.on, "", ""])
+    return rows
+
+
+def _runs(client: Client, limit: int, experiment: str, state: str, *, folded: bool) -> list[Run]:
+    newest = client.runs(limit=limit, experiment=experiment, state=state, folded=folded)
     if state or (len(newest) < limit):
         return _active_first(newest)
-    active = client.runs(limit=_ALL, experiment=experiment, state=ACTIVE)
+    active = client.runs(limit=_ALL, experiment=experiment, state=ACTIVE, folded=folded)
     known = {run.id for run in active}
     return _active_first([*active, *(run for run in newest if run.id not in known)])[: max(limit, len(active))]
 

@@ -25,12 +25,13 @@ from stoker.server.records.copies import FactsRecorder, Signing
 from stoker.server.records.database import Change, Database
 from stoker.server.records.migrations import migrate
 from stoker.server.records.tables import ClusterTable, StoreTable
-from stoker.server.rounds.books import ClusterBook, LimitBook, QueueBook, Visits
+from stoker.server.rounds.books import Books, ClusterBook, LimitBook, QueueBook, Visits
 from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.performer import Performer
 from stoker.server.rounds.reconciler import Reconciler
 from stoker.server.stores.accesses import Accesses, Leases
 from stoker.server.stores.stores import Keychain, StoreDirectory, Vault
+from stoker.server.sweeps.book import SweepBook
 from stoker.testing.world.cloud import WorldLeases, WorldMachine
 from stoker.testing.world.promises import PromiseBroken
 from stoker.testing.world.real.loop import VirtualClock, VirtualLoop
@@ -173,7 +174,8 @@ class RealServer:
             book.closed(run)
 
         ledger.closed = closed
-        return ledger, Reconciler(ledger, stores, providers, performer, self._clock, limits, self._pools, book)
+        books = Books(limits, self._pools, SweepBook(self.database), book)
+        return ledger, Reconciler(ledger, stores, providers, performer, self._clock, books)
 
     async def _main(self, ledger: Ledger, reconciler: Reconciler) -> None:
         await ledger.load()

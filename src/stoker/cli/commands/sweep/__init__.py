@@ -1,0 +1,1 @@
+"""Commands about many runs: sweeps, their results, and other tools that show them."""

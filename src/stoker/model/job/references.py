@@ -1,0 +1,83 @@
+"""What `${…}` in a job refers to: folders and data of a run, and the values of a trial."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from stoker.errors import Problem
+from stoker.model.job.commandline import NEWEST, NUMBER, REFERENCE
+from stoker.model.job.fields import nearest
+
+if TYPE_CHECKING:
+    from stoker.model.job.job import Job
+
+_OF_MATRIX = re.compile(r"\$\{matrix\.([A-Za-z_][A-Za-z0-9_]*)\}")
+MATRIX_VARIABLE = "STOKER_MATRIX_"  # and the name of the parameter in upper case
+_IN_TRIALS = ("run", "resume", "env", "gpu", "size", "region")  # fields that may differ between trials
+
+
+def references(job: Job) -> list[str]:
+    """The names the command may refer to."""
+    of_matrix = [f"matrix.{name}" for name in job.matrix.names] if job.matrix else []
+    data = [f"data.{name}" for name in job.data]
+    return ["outputs", "checkpoints", *data, *(["resume"] if job.resume else []), *of_matrix]
+
+
+def unknown_references(job: Job) -> list[Problem]:
+    known = references(job)
+    for_resume = [name for name in known if name != "resume"] + [NEWEST, NUMBER]
+    found = _unknown_in("run", job.run, known) + _unknown_in("resume", job.resume or "", for_resume)
+    return [*found, *_of_matrix(job)]
+
+
+def _unknown_in(field: str, text: str, known: list[str]) -> list[Problem]:
+    names = [name for name in REFERENCE.findall(text) if name not in known]
+    expected = "one of " + ", ".join(f"${{{name}}}" for name in known)
+    return [Problem(field, f"`${{{name}}}`", expected, nearest(name, known)) for name in names]
+
+
+def _of_matrix(job: Job) -> Iterator[Problem]:
+    """`run` and `resume` are checked with their other references."""
+    known = job.matrix.names if job.matrix else []
+    for path, text in _texts(job):
+        for name in _OF_MATRIX.findall(text):
+            top = path.partition(".")[0]
+            if top not in _IN_TRIALS:
+                expected = "the same for all trials; they may differ in " + ", ".join(f"`{one}`" for one in _IN_TRIALS)
+                yield Problem(path, f"`${{matrix.{name}}}`", expected)
+            elif name not in known and top not in ("run", "resume"):
+                expected = "one of " + ", ".join(f"${{matrix.{one}}}" for one in known) if known else "a `matrix`"
+                yield Problem(path, f"`${{matrix.{name}}}`", expected, nearest(name, known))
+
+
+def _texts(job: Job) -> Iterator[tuple[str, str]]:
+    for name, value in vars(job).items():
+        if isinstance(value, str):
+            yield name, value
+        elif name in ("env", "data", "environment", "checkpoints"):
+            yield from _inside(name, value)
+
+
+def _inside(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _inside(f"{path}.{name}", one)
+    elif isinstance(value, Sequence):
+        for at, one in enumerate(value):
+            yield from _inside(f"{path}[{at}]", one)
+    elif hasattr(value, "__dict__"):
+        yield from _inside(path, vars(value))
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """With the values of a trial."""
+    return _OF_MATRIX.sub(lambda found: values[found[1]], text) if "${matrix." in text else text
+
+
+def variable(name: str) -> str:
+    """The variable in which a trial's script finds the value: `STOKER_MATRIX_LR` for `lr`."""
+    return f"{MATRIX_VARIABLE}{name.upper()}"

@@ -1,0 +1,50 @@
+"""A sweep: many runs of one job with different values, submitted together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+
+from stoker.model.job.job import Job
+from stoker.model.run.run import RunState, Submission
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    id: str  # sorts by time
+    name: str  # `<job name>-s<n>`, or as its submission named it
+    number: int  # of the experiment's sweeps
+    submission: Submission  # of all its trials; its job has the matrix. Without secrets
+    store: str
+    submitted_at: datetime
+    trials: int = 0  # how many numbers were given so far
+    max_parallel: int | None = None
+    budget: Decimal | None = None  # of all trials together
+    cancelled: bool = False
+
+    @property
+    def job(self) -> Job:
+        return self.submission.job
+
+    @property
+    def experiment(self) -> str:
+        return self.job.name
+
+
+@dataclass(frozen=True, slots=True)
+class SweepState:
+    """A sweep and how far it is. A trial that was retried counts once, with its newest run."""
+
+    sweep: Sweep
+    states: Mapping[RunState, int] = field(default_factory=dict)
+    first: str = ""  # the names of its first and last run
+    last: str = ""
+    usd: Decimal = Decimal(0)
+    runs: int = 0  # also those that were retried
+
+    @property
+    def open(self) -> int:
+        """How many trials have not ended."""
+        return sum(count for state, count in self.states.items() if not RunState(state).ended)

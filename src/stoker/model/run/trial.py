@@ -1,0 +1,13 @@
+"""A trial: what a run is of its sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    sweep: str  # the sweep's id
+    number: int  # in the sweep, from 1; a retry has the number of the failed one
+    values: Mapping[str, str] = field(default_factory=dict)

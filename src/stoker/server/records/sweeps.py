@@ -1,0 +1,148 @@
+"""The table of sweeps, and thousands of their trials saved at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from sqlalchemy import Column, Connection, Engine, Integer, MetaData, String, Table, Text, func, insert, select, update
+
+from stoker.errors import Conflict
+from stoker.model import wire
+from stoker.model.cause import Cause
+from stoker.model.run.run import Event, Run, RunState
+from stoker.model.run.sweep import Sweep
+from stoker.server.records.database import EVENTS, EXPERIMENTS, RUNS, next_number, row_of, storable
+
+_SWEEPS = Table(
+    "sweeps",
+    MetaData(),
+    Column("id", String, primary_key=True),
+    Column("name", String),
+    Column("experiment", String),
+    Column("number", Integer),
+    Column("submission", String),
+    Column("facts", Text),
+)
+
+
+class TrialRow(NamedTuple):
+    """A run of a sweep, without its facts."""
+
+    id: str
+    name: str
+    trial: int
+    state: RunState
+
+
+class SweepTable:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def all(self) -> list[Sweep]:
+        """Oldest first."""
+        with self._engine.connect() as connection:
+            found = connection.execute(select(_SWEEPS.c.facts).order_by(_SWEEPS.c.id)).scalars()
+            return [wire.load(Sweep, facts.encode()) for facts in found]
+
+    def submitted(self, key: str) -> Sweep | None:
+        """The sweep that this submission made before."""
+        with self._engine.connect() as connection:
+            facts = connection.execute(select(_SWEEPS.c.facts).where(_SWEEPS.c.submission == key)).scalar()
+        return wire.load(Sweep, facts.encode()) if facts else None
+
+    def trials(self, sweep: str) -> list[TrialRow]:
+        """Every run of it, oldest first: a trial that was retried has several."""
+        columns = (RUNS.c.id, RUNS.c.name, RUNS.c.trial, RUNS.c.state)
+        with self._engine.connect() as connection:
+            rows = connection.execute(select(*columns).where(RUNS.c.sweep == sweep).order_by(RUNS.c.id))
+            return [TrialRow(row[0], row[1], row[2], RunState(row[3])) for row in rows]
+
+    def paid(self, sweep: str) -> list[Run]:
+        """Those of its runs that have cost something."""
+        costing = RUNS.c.facts.contains('"spells":[{', autoescape=True)
+        with self._engine.connect() as connection:
+            facts = connection.execute(select(RUNS.c.facts).where(RUNS.c.sweep == sweep, costing)).scalars()
+            return [wire.load(Run, one.encode()) for one in facts]
+
+    def runs(self, names: Sequence[str]) -> list[Run]:
+        """With all their facts."""
+        with self._engine.connect() as connection:
+            facts = connection.execute(select(RUNS.c.facts).where(RUNS.c.name.in_(list(names)))).scalars()
+            return [wire.load(Run, one.encode()) for one in facts]
+
+    def save(self, sweep: Sweep) -> None:
+        with self._engine.begin() as connection:
+            _save(connection, sweep)
+
+    def add(
+        self, sweep: Sweep, runs: Sequence[Run], event: Callable[[Run], Event], *, new: bool = True
+    ) -> tuple[Sweep, list[Run]]:
+        """A sweep with its trials, or with `new` off, more trials of a known one: one transaction. Numbers and names
+        them."""
+        with self._engine.begin() as connection:
+            if new:
+                sweep = _added(connection, sweep)
+            else:
+                _save(connection, sweep)
+            runs = _numbered(connection, runs)
+            text = _AlikeText(runs[0])
+            connection.execute(insert(RUNS), [row_of(run, text.of(run)) for run in runs])
+            told = [(run.id, event(run)) for run in runs]
+            rows = [
+                {"run_id": id, "seq": 1, "at": one.at.isoformat(), "kind": one.kind, "text": storable(one.text)}
+                for id, one in told
+            ]
+            connection.execute(insert(EVENTS), rows)
+        return sweep, runs
+
+
+def _added(connection: Connection, sweep: Sweep) -> Sweep:
+    newest = select(func.max(_SWEEPS.c.number)).where(_SWEEPS.c.experiment == sweep.experiment)
+    number = (connection.execute(newest).scalar() or 0) + 1
+    sweep = replace(sweep, number=number, name=sweep.name or f"{sweep.experiment}-s{number}")
+    for table in (_SWEEPS, RUNS):
+        if connection.execute(select(table.c.id).where(table.c.name == sweep.name)).scalar():
+            raise Conflict(f"`{sweep.name}` already exists", hint="choose another `--name`", cause=Cause.NAME_IN_USE)
+    row = {"id": sweep.id, "name": sweep.name, "experiment": sweep.experiment, "number": number}
+    row |= {"submission": sweep.submission.key, "facts": wire.dump(sweep).decode()}
+    connection.execute(insert(_SWEEPS).values(row))
+    return sweep
+
+
+def _save(connection: Connection, sweep: Sweep) -> None:
+    connection.execute(update(_SWEEPS).where(_SWEEPS.c.id == sweep.id).values(facts=wire.dump(sweep).decode()))
+
+
+def _numbered(connection: Connection, runs: Sequence[Run]) -> list[Run]:
+    experiment = runs[0].experiment
+    prefix = f"{experiment}-"
+    named = select(RUNS.c.name).where(RUNS.c.name.startswith(prefix, autoescape=True))
+    taken = set(connection.execute(named).scalars())
+    number, found = next_number(connection, experiment), []
+    for run in runs:
+        while f"{prefix}{number}" in taken:
+            number += 1  # a user gave this name to another run
+        found.append(replace(run, number=number, name=f"{prefix}{number}"))
+        number += 1
+    last = update(EXPERIMENTS).where(EXPERIMENTS.c.name == experiment)
+    connection.execute(last.values(last_number=number - 1))
+    return found
+
+
+class _AlikeText:
+    """Runs as text that are alike but for their names, and for what the values of a trial change: what is the same in
+    all is turned into plain data once."""
+
+    _CHANGE = ("id", "name", "number", "trial", "rerun_of", "inputs")
+    _CHANGE_IN_JOB = ("run", "resume", "gpu", "size", "region", "env")
+
+    def __init__(self, first: Run) -> None:
+        self._plain = wire.to_plain(first)
+        self._job = self._plain["job"]
+
+    def of(self, run: Run) -> str:
+        job = {name: wire.to_plain(getattr(run.job, name)) for name in self._CHANGE_IN_JOB}
+        changed = {name: wire.to_plain(getattr(run, name)) for name in self._CHANGE}
+        return wire.dump({**self._plain, **changed, "job": {**self._job, **job}}).decode()

@@ -1,0 +1,50 @@
+"""Every sweep, in memory: read once, saved when it changes."""
+
+from __future__ import annotations
+
+from stoker.engine.sweeps.parallel import SweepFacts
+from stoker.errors import NotFound
+from stoker.model.cause import Cause
+from stoker.model.job.fields import nearest
+from stoker.model.run.sweep import Sweep
+from stoker.server.records.database import Database
+from stoker.server.records.sweeps import SweepTable
+
+
+class SweepBook:
+    def __init__(self, database: Database) -> None:
+        self.table = SweepTable(database.engine)
+        self._known: dict[str, Sweep] | None = None  # by id; None: not read yet
+
+    @property
+    def all(self) -> list[Sweep]:
+        """Oldest first."""
+        if self._known is None:
+            self._known = {one.id: one for one in self.table.all()}
+        return list(self._known.values())
+
+    def facts(self) -> SweepFacts:
+        """For the engine."""
+        if not self.all:
+            return SweepFacts()
+        return SweepFacts(dict(self._known or {}))
+
+    def named(self, name: str) -> Sweep:
+        """Of this name; of an experiment, the newest; `last` is the newest of all."""
+        found = [one for one in self.all if name in (one.name, one.experiment, "last")]
+        if not found:
+            names = [*(one.name for one in self.all), *(one.experiment for one in self.all)]
+            near = nearest(name, names)
+            hint = f"did you mean `{near}`?" if near else "list them: `stoker sweep ls`"
+            raise NotFound(f"there is no sweep called `{name}`", hint=hint, cause=Cause.NO_SUCH_SWEEP)
+        return next((one for one in found if one.name == name), found[-1])
+
+    def keep(self, sweep: Sweep) -> None:
+        """It was saved: from here on the engine sees it."""
+        assert self.all is not None
+        assert self._known is not None
+        self._known[sweep.id] = sweep
+
+    def save(self, sweep: Sweep) -> None:
+        self.table.save(sweep)
+        self.keep(sweep)

@@ -1,0 +1,216 @@
+"""Takes a sweep in: its trials are checked once, and saved together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from stoker.engine import decision
+from stoker.errors import BadInput, Conflict, JobInvalid, Problem
+from stoker.model.job.job import Job
+from stoker.model.job.matrix import MOST_TRIALS, Values
+from stoker.model.job.trials import template, trial_job
+from stoker.model.run.run import Event, Run, RunState, Submission
+from stoker.model.run.sweep import Sweep
+from stoker.model.run.trial import Trial
+from stoker.server.api.runs import CheckedSubmission, arriving, check, new_run, pinned_inputs
+from stoker.server.records.sweeps import TrialRow
+from stoker.server.rounds.outside import call
+from stoker.server.service import Service
+
+_PLACE = ("gpu", "size", "region")  # fields that a trial may have of its own, and that a provider may refuse
+
+
+async def take(service: Service, submission: Submission) -> Sweep:
+    """A new sweep with all its trials. The same submission again gives the same sweep."""
+    if known := await call(service.sweeps.table.submitted, submission.key):
+        return known
+    job = submission.job
+    if job.matrix is None:
+        raise JobInvalid([Problem("matrix", "nothing", "the values of the trials")])
+    if job.budget is not None:
+        raise JobInvalid([Problem("budget", f"`{job.budget}`", "none: a sweep has no budget, only `max_parallel`")])
+    if submission.terminal or submission.start_from:
+        raise BadInput("trials of a sweep have no terminal, and start from nothing")
+    values = await call(lambda: list(job.matrix.trials() if job.matrix else ()))
+    checked = await _checked(service, submission, values)
+    now = service.clock.now()
+    kept = replace(checked.submission, job=job, secrets={})
+    sweep = Sweep(
+        id=f"{int(now.timestamp() * 1000):012x}{os.urandom(4).hex()}",
+        name=submission.name,
+        number=0,
+        submission=kept,
+        store=checked.store,
+        submitted_at=now,
+        trials=len(values),
+        max_parallel=job.max_parallel,
+        budget=job.budget,
+    )
+    numbered = [Trial(sweep.id, at, one) for at, one in enumerate(values, 1)]
+    return await _save(service, sweep, checked, numbered, new=True)
+
+
+async def extend(service: Service, sweep: Sweep, job: Job, secrets: Mapping[str, str]) -> Sweep:
+    """More trials: those of the job's matrix that the sweep does not have yet, with its code and software."""
+    if job.matrix is None or set(job.matrix.names) != set((sweep.job.matrix or job.matrix).names):
+        names = ", ".join(f"`{name}`" for name in (sweep.job.matrix.names if sweep.job.matrix else ()))
+        raise JobInvalid([Problem("matrix", "other parameters", f"the parameters of {sweep.name}: {names}")])
+    wanted = await call(lambda: list(job.matrix.trials() if job.matrix else ()))
+    has = {_key(run.trial.values) for run in await call(_runs_of, service, sweep) if run.trial}
+    new = [one for one in wanted if _key(one) not in has]
+    if not new:
+        raise Conflict(f"`{sweep.name}` has all of these trials already", hint=f"stoker sweep show {sweep.name}")
+    if sweep.trials + len(new) > MOST_TRIALS:
+        raise BadInput(f"{sweep.trials + len(new):,} trials, expected at most {MOST_TRIALS:,}")
+    submission = replace(sweep.submission, job=job, secrets=secrets, store=sweep.store)
+    checked = await _checked(service, submission, new)
+    numbered = [Trial(sweep.id, at, one) for at, one in enumerate(new, sweep.trials + 1)]
+    kept = replace(submission, secrets={})
+    grown = replace(sweep, submission=kept, trials=sweep.trials + len(new), cancelled=False)
+    return await _save(service, grown, checked, numbered, new=False)
+
+
+async def retry(service: Service, sweep: Sweep, secrets: Mapping[str, str]) -> list[str]:
+    """A new run for each trial whose newest run has failed. Their names."""
+    rows = await call(service.sweeps.table.trials, sweep.id)
+    failed = [row.name for row in newest(rows) if row.state is RunState.FAILED]
+    if not failed:
+        raise Conflict(f"no trial of `{sweep.name}` has failed", hint=f"stoker sweep show {sweep.name}")
+    old = {run.name: run for run in await call(service.sweeps.table.runs, failed)}
+    trials = [(trial, name) for name in failed if (trial := old[name].trial)]
+    submission = replace(sweep.submission, secrets=secrets, store=sweep.store)
+    checked = await _checked(service, submission, [trial.values for trial, _ in trials])
+    again = {trial.number: name for trial, name in trials}
+    before = {row.id for row in rows}
+    await _save(service, replace(sweep, cancelled=False), checked, [one for one, _ in trials], new=False, again=again)
+    return [row.name for row in await call(service.sweeps.table.trials, sweep.id) if row.id not in before]
+
+
+async def cancel(service: Service, sweep: Sweep) -> int:
+    """Every trial that has not ended is told to. How many."""
+    now = service.clock.now()
+    service.sweeps.save(replace(sweep, cancelled=True))
+    async with service.ledger.lock:
+        mine = [run for run in service.ledger.open if run.trial and run.trial.sweep == sweep.id]
+        told = [decision.cancelled(run, now) for run in mine if not run.state.ended]
+        changed = [one for one in told if one.events]
+        await service.ledger.save(changed)
+    service.reconciler.wake()
+    return len(told)
+
+
+def newest(rows: Sequence[TrialRow]) -> list[TrialRow]:
+    """The newest run of each trial, in the order of the trials."""
+    found = {row.trial: row for row in rows}
+    return [found[number] for number in sorted(found)]
+
+
+async def _checked(service: Service, submission: Submission, values: Sequence[Values]) -> CheckedSubmission:
+    """Trials that differ in no more than their values are checked once."""
+    first = template(submission.job)
+    kinds: dict[tuple[str | None, ...], Job] = {}
+    for one in values:
+        job = (
+            trial_job(first, one) if not kinds or any("${" in (getattr(first, name) or "") for name in _PLACE) else None
+        )
+        if job:
+            kinds.setdefault(tuple(getattr(job, name) for name in _PLACE), job)
+    found = []
+    for job in kinds.values():
+        whole = replace(job, budget=submission.job.budget)  # which must pay for one of them at least
+        found.append(await check(service, replace(submission, job=whole, terminal=None)))
+    return found[0]
+
+
+async def _save(
+    service: Service,
+    sweep: Sweep,
+    checked: CheckedSubmission,
+    trials: Sequence[Trial],
+    *,
+    new: bool,
+    again: Mapping[int, str] | None = None,
+) -> Sweep:
+    """`again`: by number of the trial, which run it repeats."""
+    async with arriving(service, checked):
+        now = service.clock.now()
+        runs = await _made(service, sweep, checked, trials, now)
+        if again:
+            runs = [replace(run, rerun_of=again[run.trial.number]) for run in runs if run.trial]
+        secrets = checked.submission.secrets
+        for run in runs if secrets else ():
+            service.vault.keep(run.id, secrets)
+        saved: list[Sweep] = []
+
+        def save() -> list[Run]:
+            kept, added = service.sweeps.table.add(sweep, runs, _told(sweep, now), new=new)
+            saved.append(kept)
+            return added
+
+        await service.ledger.add_all(save)
+        service.sweeps.keep(saved[0])
+    service.reconciler.wake()
+    return saved[0]
+
+
+async def _made(
+    service: Service, sweep: Sweep, checked: CheckedSubmission, trials: Sequence[Trial], now: datetime
+) -> list[Run]:
+    submission = checked.submission
+    first = template(replace_matrix(submission.job, sweep.job))
+    base = replace(new_run(submission, checked.store, now), pool=checked.pool, budget=None, name="")
+    runs = await call(lambda: list(_alike(base, first, trials)))
+    pinned = await call(pinned_inputs, service, submission.job, runs[0].id, checked.store, submission.pins)
+    if not pinned.listings:
+        runs = [replace(run, inputs=pinned.inputs) for run in runs] if pinned.inputs else runs
+    else:
+        runs = [await _listed(service, run, checked) for run in runs]
+    await call(service.accesses.check, runs[0])
+    return runs
+
+
+def replace_matrix(placed: Job, given: Job) -> Job:
+    """The job as its cluster runs it, with the texts in which the values of trials are filled in."""
+    texts = {name: getattr(given, name) for name in ("run", "resume", "env", "matrix", "max_parallel")}
+    places = {name: getattr(given, name) or getattr(placed, name) for name in _PLACE}
+    return replace(placed, **texts, **places)
+
+
+async def _listed(service: Service, run: Run, checked: CheckedSubmission) -> Run:
+    """With a listing of its own of what a URL names: it is removed together with the run."""
+    pins = checked.submission.pins
+    pinned = await call(pinned_inputs, service, run.job, run.id, checked.store, pins)
+    for key, listing in pinned.listings.items():
+        await call((await service.stores.reach(checked.store)).put, key, listing)
+    return replace(run, inputs=pinned.inputs)
+
+
+def _alike(base: Run, first: Job, trials: Sequence[Trial]) -> Iterator[Run]:
+    """Their ids sort in the order of the trials."""
+    moment, start = base.id[:12], int.from_bytes(os.urandom(4)) >> 1
+    for at, trial in enumerate(trials):
+        yield replace(base, id=f"{moment}{start + at:08x}", job=trial_job(first, trial.values), trial=trial)
+
+
+def _told(sweep: Sweep, now: datetime) -> Callable[[Run], Event]:
+    by = f" by {sweep.submission.person}" if sweep.submission.person else ""
+
+    def event(run: Run) -> Event:
+        trial = run.trial
+        values = ", ".join(f"{name}={text}" for name, text in trial.values.items()) if trial else ""
+        again = f", a retry of {run.rerun_of}" if run.rerun_of else ""
+        return Event(now, "submitted", f"submitted{by} as trial {trial.number if trial else 0}{again}: {values}")
+
+    return event
+
+
+def _runs_of(service: Service, sweep: Sweep) -> list[Run]:
+    rows = service.sweeps.table.trials(sweep.id)
+    return service.sweeps.table.runs([row.name for row in newest(rows)])
+
+
+def _key(values: Values) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(values.items()))

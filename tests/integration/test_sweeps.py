@@ -1,0 +1,80 @@
+"""A user runs one job with many values: submits, watches, retries, extends and cancels them together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from shell import Shell
+
+from stoker.model.cause import Cause
+
+SCRIPT = """
+    import json, os, pathlib, sys
+    lr, seed = float(sys.argv[1]), int(os.environ["STOKER_MATRIX_SEED"])
+    print(json.dumps({"step": 1, "accuracy": lr + seed / 100}))
+    if lr == 0.2 and seed == 2 and not pathlib.Path(os.environ["MARK"]).exists():
+        sys.exit(3)
+"""
+
+
+def swept(shell: Shell, *args: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(shell.stoker("sweep", *args, "--json").stdout)["sweep"]
+    return found
+
+
+def test_a_sweep_is_run_its_failed_trial_retried_and_more_values_added(shell: Shell, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    shell.write("train.py", SCRIPT)
+    matrix = {"lr": [0.1, 0.2], "seed": "1..2"}
+    shell.job("python train.py ${matrix.lr}", matrix=matrix, env={"MARK": str(mark)})
+    assert "trials" in shell.stoker("plan").stdout
+
+    done = shell.stoker("run", code=1)
+    assert "3 of 4 trials succeeded, 1 failed" in done.stderr
+    facts = shell.facts("job-4")
+    assert facts["job"]["run"] == "python train.py 0.2" and facts["trial"]["values"] == {"lr": "0.2", "seed": "2"}
+
+    shell.write("train.py", "raise SystemExit(9)")  # a retry has the code of the sweep
+    mark.touch()
+    assert "job-5" in shell.stoker("sweep", "retry").stderr
+    assert shell.ended("job-5")["state"] == "succeeded" and shell.facts("job-5")["rerun_of"] == "job-4"
+    state = swept(shell, "show", "job-s1")
+    assert state["states"] == {"succeeded": 4} and state["runs"] == 5
+    assert shell.refused("sweep", "retry")["code"] == "conflict"
+
+    shell.stoker("sweep", "extend", "job-s1", "--matrix", "seed=2..3")
+    assert [shell.facts(f"job-{number}")["trial"]["values"]["lr"] for number in (6, 7)] == ["0.1", "0.2"]
+    assert {shell.ended(f"job-{number}")["state"] for number in (6, 7)} == {"succeeded"}
+    assert swept(shell, "show", "job-s1")["states"] == {"succeeded": 6}
+
+
+def test_hundreds_of_trials_wait_in_one_line_a_few_at_once_and_are_cancelled_together(shell: Shell) -> None:
+    shell.write("train.py", "import time; time.sleep(600)")
+    shell.job("python train.py", matrix={"seed": "1..500"}, max_parallel=1)
+    assert shell.stoker("run", "-d").stdout == "job-s1\n"
+    shell.wait_for(lambda: shell.facts("job-1")["state"] == "running", "the first trial runs")
+    waiting = shell.facts("job-2")
+    assert (waiting["state"], waiting["cause"]) == ("queued", Cause.MAX_PARALLEL)
+    lines = shell.stoker("ps").stdout.splitlines()
+    assert len(lines) == 3 and "499 queued" in lines[2]
+    shell.kill_server()  # a sweep outlives its server
+    assert swept(shell, "show")["states"] == {"running": 1, "queued": 499}
+    shell.stoker("sweep", "cancel", "-y")
+    shell.wait_for(lambda: swept(shell, "show")["states"] == {"cancelled": 500}, "all are cancelled")
+
+
+def test_bad_input_is_told_before_anything_is_submitted(shell: Shell) -> None:
+    shell.write("train.py", "pass")
+    path = shell.write("stoker.yaml", "name: job\nrun: python train.py ${matrix.rate}\nmatrix:\n  rates: [1]\n")
+    (problem,) = shell.refused("run")["problems"]
+    assert (problem["line"], problem["field"], problem["nearest"]) == (2, "run", "matrix.rates")
+    path.write_text("name: job\nrun: python train.py\nmatrix:\n  a: 1..1000\n  b: 1..1000\n")
+    (problem,) = shell.refused("run")["problems"]
+    assert (problem["field"], problem["found"], problem["line"]) == ("matrix", "1,000,000 trials", 4)
+    path.write_text("name: job\nrun: python train.py\n")
+    assert shell.refused("run", "--matrix", "a=1..2000")["cause"] == Cause.UNCONFIRMED
+    assert shell.refused("run", "--matrix", "a=")["code"] == "bad-input"
+    assert shell.refused("sweep", "show", "job")["cause"] == Cause.NO_SUCH_SWEEP
+    assert json.loads(shell.stoker("ps", "--json").stdout)["runs"] == []

@@ -1,0 +1,146 @@
+"""The matrix of a sweep: always the same trials, and every mistake named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.errors import JobInvalid, Problem
+from stoker.model.job.job import Job
+from stoker.model.job.matrix import MOST_TRIALS, Matrix
+from stoker.model.job.trials import trial_jobs
+
+
+def job(matrix: Any, run: str = "python train.py", **fields: Any) -> Job:
+    return Job.read({"name": "ants", "run": run, "matrix": matrix, **fields})
+
+
+def trials(matrix: Any) -> list[dict[str, str]]:
+    read = job(matrix).matrix
+    assert read is not None
+    return [dict(one) for one in read.trials()]
+
+
+def problems(matrix: Any, run: str = "python train.py", **fields: Any) -> list[Problem]:
+    with pytest.raises(JobInvalid) as error:
+        job(matrix, run, **fields)
+    return list(error.value.problems)
+
+
+def test_every_combination_is_a_trial_and_the_last_parameter_changes_fastest() -> None:
+    found = trials({"lr": ["1e-3", "1e-2"], "seed": "1..2"})
+    assert [tuple(one.values()) for one in found] == [("1e-3", "1"), ("1e-3", "2"), ("1e-2", "1"), ("1e-2", "2")]
+
+
+def test_a_single_value_a_range_with_a_step_and_truth_values_are_taken_as_written() -> None:
+    assert trials({"a": 5, "n": "0..20..10", "flag": [True]}) == [
+        {"a": "5", "n": n, "flag": "true"} for n in ("0", "10", "20")
+    ]
+
+
+def test_zipped_parameters_go_together() -> None:
+    found = trials({"model": ["small", "large"], "seed": "1..2", "batch": [64, 8], "zip": ["model", "batch"]})
+    assert [tuple(one.values()) for one in found] == [
+        ("small", "1", "64"),
+        ("small", "2", "64"),
+        ("large", "1", "8"),
+        ("large", "2", "8"),
+    ]
+
+
+def test_an_excluded_combination_is_matched_by_its_number_not_by_how_it_is_written() -> None:
+    found = trials({"lr": ["1e-3", "1e-2"], "seed": "1..2", "exclude": [{"lr": 0.01, "seed": 2}]})
+    assert {"lr": "1e-2", "seed": "2"} not in found and len(found) == 3
+
+
+def test_drawn_values_stay_the_same_when_more_of_them_are_drawn() -> None:
+    drawn = {"lr": {"log_uniform": [1e-5, 0.1]}, "width": {"integer": [8, 64]}}
+    few, many = trials({**drawn, "draws": 5}), trials({**drawn, "draws": 40})
+    assert many[:5] == few and len({one["lr"] for one in many}) == 40
+    assert all(1e-5 <= float(one["lr"]) <= 0.1 and 8 <= int(one["width"]) <= 64 for one in many)
+    assert trials({**drawn, "draws": 5, "draws_seed": 1}) != few
+    assert sum(float(one["lr"]) < 1e-3 for one in many) in range(
+        12, 29
+    )  # half of them: it is the exponent that is uniform
+
+
+def test_drawn_parameters_are_drawn_together_and_combined_with_the_others() -> None:
+    found = trials({"lr": {"uniform": [0, 1]}, "decay": {"uniform": [0, 1]}, "seed": "1..3", "draws": 4})
+    assert len(found) == 12 and len({(one["lr"], one["decay"]) for one in found}) == 4
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("abcd"),
+        st.lists(st.integers(0, 99), min_size=1, max_size=4, unique=True)
+        | st.just("1..3")
+        | st.just({"uniform": [0, 1]}),
+        min_size=1,
+    ),
+    st.integers(1, 5),
+)
+def test_its_size_is_known_without_expanding_it_and_it_survives_being_stored(plain: Any, draws: int) -> None:
+    matrix = job({**plain, "draws": draws}).matrix
+    assert matrix is not None
+    found = [tuple(one.items()) for one in matrix.trials()]
+    assert len(found) == len(set(found)) == matrix.size
+    again = job(matrix.plain()).matrix
+    assert again is not None and [tuple(one.items()) for one in again.trials()] == found
+
+
+def test_values_are_filled_in_and_become_variables() -> None:
+    read = job({"lr": ["1e-3"]}, "python train.py --lr ${matrix.lr}", env={"TAG": "lr-${matrix.lr}"})
+    ((values, trial),) = trial_jobs(read)
+    assert trial.run == "python train.py --lr 1e-3" and values == {"lr": "1e-3"}
+    assert trial.env == {"TAG": "lr-1e-3", "STOKER_MATRIX_LR": "1e-3"}
+    assert trial.matrix is None and trial.budget is None
+    assert Job.read(trial.plain()) == trial  # a trial is an ordinary job
+
+
+def test_a_placeholder_that_is_not_in_the_matrix_is_named_with_the_nearest() -> None:
+    (found,) = problems({"lr": [1]}, "python train.py ${matrix.rl}")
+    assert (found.field, found.found, found.nearest) == ("run", "`${matrix.rl}`", "matrix.lr")
+    (found,) = problems({"width": [1]}, env={"A": "${matrix.widht}"})
+    assert (found.field, found.nearest) == ("env.A", "width")
+    assert [one.field for one in problems(None, "python train.py ${matrix.lr}")] == ["run"]
+
+
+def test_what_is_the_same_for_all_trials_cannot_depend_on_the_matrix() -> None:
+    (found,) = problems({"d": ["x"]}, data={"images": "${matrix.d}/images"})
+    assert found.field.startswith("data.images")
+
+
+@pytest.mark.parametrize(
+    ("matrix", "field", "near"),
+    [
+        ({}, "matrix", ""),
+        ({"lr": []}, "matrix.lr", ""),
+        ({"lr": "5..1"}, "matrix.lr", ""),
+        ({"lr": [[1]]}, "matrix.lr[0]", ""),
+        ({"l-r": [1]}, "matrix.l-r", ""),
+        ({"lr": {"loguniform": [1, 2]}}, "matrix.lr.loguniform", "log_uniform"),
+        ({"lr": {"log_uniform": [0, 2]}}, "matrix.lr.log_uniform", ""),
+        ({"lr": {"uniform": [2, 1]}}, "matrix.lr.uniform", ""),
+        ({"lr": [1, 2], "bs": [1], "zip": ["lr", "bs"]}, "matrix.zip[0]", ""),
+        ({"rate": [1], "zip": ["rate", "rte"]}, "matrix.zip[0]", "rate"),
+        ({"rate": [1], "exclude": [{"rte": 1}]}, "matrix.exclude[0].rte", "rate"),
+        ({"lr": [1], "exclude": [{"lr": 1}]}, "matrix.exclude", ""),
+        ({"seed": "1..1000000"}, "matrix", ""),
+        ("lr", "matrix", ""),
+    ],
+)
+def test_every_mistake_names_its_place_and_what_was_meant(matrix: Any, field: str, near: str) -> None:
+    found = problems(matrix)[0]
+    assert (found.field, found.nearest) == (field, near)
+
+
+def test_a_matrix_of_a_million_trials_is_refused_before_it_is_expanded() -> None:
+    (found,) = problems({"a": "1..1000", "b": "1..1000"})
+    assert found.found == "1,000,000 trials" and f"{MOST_TRIALS:,}" in found.expected
+
+
+def test_a_job_without_a_matrix_is_not_a_sweep() -> None:
+    assert job(None).matrix is None and isinstance(job({"a": 1}).matrix, Matrix)
