@@ -78,3 +78,22 @@ def test_bad_input_is_told_before_anything_is_submitted(shell: Shell) -> None:
     assert shell.refused("run", "--matrix", "a=")["code"] == "bad-input"
     assert shell.refused("sweep", "show", "job")["cause"] == Cause.NO_SUCH_SWEEP
     assert json.loads(shell.stoker("ps", "--json").stdout)["runs"] == []
+
+
+def test_results_are_a_table_plots_a_page_and_data(shell: Shell) -> None:
+    shell.write("train.py", SCRIPT)
+    shell.job("python train.py ${matrix.lr}", matrix={"lr": [0.1, 0.3], "seed": "1..2"}, env={"MARK": "-"})
+    shell.stoker("run")
+    lines = shell.stoker("results").stdout.splitlines()
+    assert lines[0].split() == ["LR", "ACCURACY", "SPREAD", "RUNS", "TIME"]
+    assert lines[1].split()[:2] == ["0.3", "0.315"] and lines[2].split()[:2] == ["0.1", "0.115"]
+    groups = json.loads(shell.stoker("results", "job", "--by", "seed", "--json").stdout)["groups"]
+    assert [one["values"] for one in groups] == [{"seed": "2"}, {"seed": "1"}] and len(groups[0]["runs"]) == 2
+    rows = shell.stoker("results", "job", "--csv").stdout.splitlines()
+    assert rows[0] == "run,state,sweep,lr,seed,accuracy,seconds,usd,nodes" and len(rows) == 5
+    for plot in ("scatter", "box", "scaling", "parallel", "pareto"):
+        assert shell.stoker("results", "job", "--plot", plot).stdout
+    shell.stoker("results", "job", "--html", "job.html")
+    assert "<svg" in (shell.folder / "job.html").read_text()
+    assert shell.refused("results", "job", "--metric", "acuracy")["cause"] == Cause.NO_SUCH_METRIC
+    assert shell.refused("results", "ants")["cause"] == Cause.NO_SUCH_RUN

@@ -105,6 +105,8 @@ class Cause(StrEnum):
     NO_SUCH_STORE = "no-such-store", "no store has this name"
     NO_SUCH_DATASET = "no-such-dataset", "no dataset, or no version of it, has this name"
     IS_A_SWEEP = "is-a-sweep", "the job has a `matrix`: it is many runs"
+    NOTHING_TO_PLOT = "nothing-to-plot", "the results have nothing for this plot"
+    PACKAGE_MISSING = "package-missing", "a package that this requires is not installed"
     NO_SUCH_SWEEP = "no-such-sweep", "no sweep has this name"
     NO_SUCH_CLUSTER = "no-such-cluster", "no cluster has this name"
     NO_SUCH_PROVIDER = "no-such-provider", "no provider has this name"

@@ -25,7 +25,7 @@ from stoker.server.rounds.reconciler import Reconciler
 from stoker.server.settings import ServerSettings, server_id
 from stoker.server.stores.accesses import Accesses, Leases
 from stoker.server.stores.stores import Keychain, StoreDirectory, Vault, open_keychain
-from stoker.server.sweeps.book import SweepBook
+from stoker.server.sweeps.book import ResultCache, SweepBook
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Service:
     limits: LimitBook
     clusters: ClusterBook
     sweeps: SweepBook
+    results: ResultCache
     reconciler: Reconciler
     arrivals: Arrivals
     removals: Removals
@@ -114,6 +115,7 @@ def assemble(settings: ServerSettings, token: str, database: Database, notices: 
         limits=limits,
         clusters=clusters,
         sweeps=sweeps,
+        results=ResultCache(),
         reconciler=reconciler,
         arrivals=arrivals,
         removals=removals,

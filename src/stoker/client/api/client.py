@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import ROUND_DOWN, Decimal
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from stoker.client.report.comparison import Difference
     from stoker.client.software.environments import Environments
     from stoker.client.submit.plan import Plan
+    from stoker.client.sweeps.results import Results
     from stoker.client.sweeps.sweeps import SweepHandle
     from stoker.model.run.money import Costs
     from stoker.model.run.receipt import Forecast
@@ -170,6 +171,14 @@ class Client:
         from stoker.client.sweeps.sweeps import SweepHandle  # most jobs are one run
 
         return SweepHandle.found(name, self.connection, self.settings)
+
+    def results(self, name: str = NEWEST, *, metric: str = "", by: Sequence[str] = ()) -> Results:
+        """The runs of an experiment or a sweep with their values and metrics, and groups of them with mean and spread;
+        `frame()` makes them a pandas frame. `last` is the newest sweep. `metric` is what they are compared by, with `-`
+        in front if less is better; `by` are the parameters in which groups differ, by default all but seeds."""
+        from stoker.client.sweeps.results import found  # not needed to submit or follow
+
+        return found(self.connection, self.find_sweep().name if name == NEWEST else name, metric, by)
 
     def rerun(
         self,

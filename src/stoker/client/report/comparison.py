@@ -15,7 +15,7 @@ from stoker.model.run.report import MetricSummary
 from stoker.model.run.run import Run
 from stoker.model.snapshot import Entry, Snapshot
 
-_LOWER_IS_BETTER = re.compile(r"loss|err|perplexity|ppl|\bmae\b|mse|\bwer\b|\bcer\b|\bfid\b|nll|bpb", re.IGNORECASE)
+LOWER_IS_BETTER = re.compile(r"loss|err|perplexity|ppl|\bmae\b|mse|\bwer\b|\bcer\b|\bfid\b|nll|bpb", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,4 +191,4 @@ def _best(name: str, job: Job, summary: MetricSummary | None) -> float | None:
     target = job.stop_when
     if target and target.metric == name:
         return summary.least if target.test.startswith("<") else summary.most
-    return summary.least if _LOWER_IS_BETTER.search(name) else summary.most
+    return summary.least if LOWER_IS_BETTER.search(name) else summary.most

@@ -1,4 +1,4 @@
-"""A sweep: many runs of one job with different values, submitted together."""
+"""A sweep: many runs of one job with different values, submitted together. Its results, as rows of a table."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from stoker.model.job.job import Job
+from stoker.model.run.report import MetricSummary
 from stoker.model.run.run import RunState, Submission
 
 
@@ -48,3 +49,21 @@ class SweepState:
     def open(self) -> int:
         """How many trials have not ended."""
         return sum(count for state, count in self.states.items() if not RunState(state).ended)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """A run in a table of results."""
+
+    name: str
+    number: int
+    state: RunState
+    values: Mapping[str, str] = field(default_factory=dict)  # of the trial; of another run, the flags of its command
+    metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
+    usd: Decimal = Decimal(0)
+    seconds: float = 0.0  # that its script ran
+    nodes: int = 1
+    sweep: str = ""  # the name; empty: it is in none
+    trial: int = 0  # the number there
+    cause: str = ""
+    submitted_at: datetime | None = None

@@ -29,6 +29,7 @@ from stoker.server.api.runs import router as runs
 from stoker.server.api.stores import router as stores
 from stoker.server.api.visits import router as visits
 from stoker.server.service import Service
+from stoker.server.sweeps.results import router as swept
 from stoker.server.sweeps.routes import router as sweeps
 from stoker.server.warming import Warming
 
@@ -37,6 +38,7 @@ _ROUTERS = (
     snapshots,
     runs,
     sweeps,
+    swept,
     logs,
     metrics,
     results,

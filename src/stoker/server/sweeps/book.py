@@ -1,6 +1,9 @@
-"""Every sweep, in memory: read once, saved when it changes."""
+"""Every sweep, in memory: read once, saved when it changes. The results of runs that are over."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from stoker.engine.sweeps.parallel import SweepFacts
 from stoker.errors import NotFound
@@ -48,3 +51,22 @@ class SweepBook:
     def save(self, sweep: Sweep) -> None:
         self.table.save(sweep)
         self.keep(sweep)
+
+
+_MOST_KEPT = 200_000  # rows in memory
+
+Row = Mapping[str, Any]  # a ResultRow in its plain form
+
+
+class ResultCache:
+    """The row of a run that has ended, and of which nothing costs any more, never changes."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Row] = {}
+
+    def get(self, run_id: str) -> Row | None:
+        return self._rows.get(run_id)
+
+    def keep(self, run_id: str, row: Row) -> None:
+        if len(self._rows) < _MOST_KEPT:
+            self._rows[run_id] = row

@@ -77,7 +77,7 @@ def attend(sweep: SweepHandle, *, detach: bool, as_json: bool) -> int:
     if as_json:
         show_json({"sweep": sweep.state})
     else:
-        say(f"next: stoker sweep show {sweep.name}")
+        say(f"next: stoker results {sweep.name}")
     return 0 if sweep.state.states.get(RunState.SUCCEEDED, 0) == sweep.state.sweep.trials else 1
 
 

@@ -124,11 +124,7 @@ def _next(state: SweepState) -> str:
     name = state.sweep.name
     if state.open:
         return f"stoker ps --experiment {state.sweep.experiment}; stoker sweep cancel {name}"
-    return (
-        f"stoker sweep retry {name}"
-        if state.states.get(RunState.FAILED)
-        else f"stoker ps --experiment {state.sweep.experiment}"
-    )
+    return f"stoker sweep retry {name}" if state.states.get(RunState.FAILED) else f"stoker results {name}"
 
 
 @command.command(cls=Command, examples=[("stoker sweep retry ants-s1", "run its failed trials again")])
