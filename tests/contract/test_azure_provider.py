@@ -424,6 +424,20 @@ class TestAzureProvider(ProviderContract):
         self.cloud.wait(lambda _: self._seen(provider, "r-2").trouble == "no-capacity")
         assert self._seen(provider, "r-2").still
 
+    def test_a_restart_that_is_asked_for_twice_is_made_once(self, tmp_path: Path) -> None:
+        """As servers do until they have seen the node: a second operation would not know why the first one failed."""
+        provider = self.make(tmp_path, eviction="Deallocate")
+        provider.start(self.request(tmp_path, "r-1"))
+        self.up(provider, "r-1")
+        self.take_away(provider, "r-1")
+        self.cloud.wait(lambda _: self._seen(provider, "r-1").still)
+        self.cloud.order("fault", kind="allocation")
+        request = self.request(tmp_path, "r-2")
+        assert request.offer
+        for _ in range(2):
+            provider.start(replace(request, offer=replace(request.offer, again="r-1")))
+        self.cloud.wait(lambda _: self._seen(provider, "r-2").trouble == "no-capacity")
+
     def test_a_machine_that_was_had_again_and_taken_at_once_is_seen_as_gone(self, tmp_path: Path) -> None:
         """Nobody looked in between."""
         provider = self.make(tmp_path, eviction="Deallocate")

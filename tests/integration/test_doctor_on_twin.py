@@ -35,7 +35,7 @@ def twin_of(shell: Shell) -> Cloud:
 
 
 def doctor(shell: Shell, *more: str, code: int = 0) -> dict[str, dict[str, Any]]:
-    done = shell.stoker("doctor", "--cloud", "azure-twin", "--json", *more, code=code, patience_s=240)
+    done = shell.stoker("doctor", "--cloud", "azure-twin", "--json", *more, code=code, patience_s=500)
     told = json.loads(done.stdout)
     assert ("wrote all requests to the cloud" in done.stderr) == ("--record" in more)
     assert told["ok"] == (code == 0)

@@ -247,7 +247,10 @@ class AzureProvider:
         return naming.lease_tag(self._cloud.now() + timedelta(seconds=self._account.lasts_s(lease_s)))
 
     def _start_again(self, request: NodeRequest, machine: str) -> None:
-        """The VM gets the new node's tags before it is started, so its owner is known at any moment in between."""
+        """The VM gets the new node's tags before it is started, so its owner is known at any moment. A server
+        requests a node until it has seen it: whether Azure has capacity is the answer to the first request."""
+        if self._watch.awaits(request.key):
+            return
         there = [one for one in self._ground.found() if one.marks.machine == machine and not one.deleting]
         if not there:
             raise NoCapacity(f"starting {request.key}: the VM of {machine} no longer exists")
@@ -258,7 +261,7 @@ class AzureProvider:
                 kept = {name: tag for name, tag in self._tags(request).items() if name != naming.MACHINE}
                 self._cloud.mark(place, {**kept, **self._lease_tag(request.lease_s)})
             self._watch.expect(request.key, self._switched_on(place))
-        except ProviderFailed:
+        except BaseException:
             self._watch.forget(request.key)
             raise
 

@@ -70,6 +70,10 @@ class NodeWatch:
         """The VM under this key is being restarted; None: it is about to be."""
         self._starting[key] = starting or self._starting.get(key)
 
+    def awaits(self, key: str) -> bool:
+        """A restart was requested, and no look has told yet how it ended."""
+        return key in self._starting
+
     def forget(self, key: str) -> None:
         self._starting.pop(key, None)
 
