@@ -88,6 +88,22 @@ def test_a_bar_that_writes_its_count_into_its_middle_is_read_for_training_and_th
     ]
 
 
+def test_only_a_metric_that_is_new_waits_for_the_script_to_report_it_otherwise(printing: Printing) -> None:
+    """A node that vanishes right after a checkpoint would take the others with it."""
+    printing.source.held_s = 3600.0
+    printing.says("epoch 1 loss: 0.5\n")
+    assert printing.points(final=False) == []
+    printing.source.held_s = 0.0
+    assert printing.points(final=False) == [(1, {"loss": 0.5})]
+    printing.source.held_s = 3600.0
+    printing.says("epoch 2 loss: 0.25\n")
+    assert printing.points(final=False) == [(2, {"loss": 0.25})]
+    printing.says("epoch 2 accuracy: 0.75\n")
+    assert printing.points(final=False) == []
+    printing.reported.add("accuracy")
+    assert printing.points() == []
+
+
 def test_an_epoch_on_a_line_of_its_own_holds_for_the_lines_after_it(printing: Printing) -> None:
     printing.says(
         "Epoch 0/24\n----------\ntrain Loss: 0.5 Acc: 0.75\nval Loss: 0.25 Acc: 0.5\n\nEpoch 1/24\nval Loss: 0.125 Acc: 1.0\n"

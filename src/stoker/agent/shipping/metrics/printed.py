@@ -119,8 +119,9 @@ class LongBar:
 
 
 class PrintedPoints:
-    """The output of a rank, as a source. Metrics found by format alone wait a moment, and are dropped if the script
-    reports the same name in another way: `reported` contains those names."""
+    """The output of a rank, as a source. A metric found by format alone waits a moment when it is new, and is dropped
+    if the script reports the same name in another way: `reported` contains those names. Later points do not wait, so
+    that they are in the store before a checkpoint that was saved after them."""
 
     def __init__(self, log: Path, rank: int, metrics: MetricPatterns, reported: set[str], tell: Tell) -> None:
         self.name = log.name
@@ -137,6 +138,7 @@ class PrintedPoints:
         self._tell = tell
         self._told: set[str] = set()
         self._held: deque[tuple[float, MetricPoint]] = deque()
+        self._known: set[str] = set()  # names that have waited
         self._bar = LongBar()
 
     def _wants_all(self) -> bool:
@@ -209,8 +211,9 @@ class PrintedPoints:
 
     def _due(self, until: float) -> Iterator[MetricPoint]:
         """Points that have waited long enough, without those that the script has reported itself by now."""
-        while self._held and self._held[0][0] <= until:
+        while self._held and (self._held[0][0] <= until or self._known.issuperset(self._held[0][1].values)):
             _, point = self._held.popleft()
+            self._known.update(point.values)
             values = {name: value for name, value in point.values.items() if name not in self._reported}
             if values and set(values) != {"epoch"}:
                 yield MetricPoint(point.at, point.rank, point.step, values)
