@@ -22,6 +22,7 @@ from stoker.engine.queue import clusters
 from stoker.engine.queue.clusters import NO_CLUSTERS, ClusterFacts
 from stoker.engine.queue.order import NOTHING_KNOWN, QueueFacts
 from stoker.engine.queue.placement import placed, room_left
+from stoker.engine.sweeps.budget import sweep_allowances
 from stoker.engine.sweeps.parallel import NO_SWEEPS, SweepFacts, beyond
 from stoker.model.cause import Cause
 from stoker.model.node import NodeState, Offer
@@ -80,7 +81,12 @@ class _Round:
         self._allowed = self._allowances()
 
     def _allowances(self) -> Mapping[str, Allowance]:
-        return allowances(self.after.values(), self._scene.limits, self._scene.now)
+        runs, now = self.after.values(), self._scene.now
+        found = allowances(runs, self._scene.limits, now)
+        for run_id, allowance in sweep_allowances(runs, self._scene.sweeps, now).items():
+            if run_id not in found or allowance.usd < found[run_id].usd:
+                found[run_id] = allowance
+        return found
 
     def _so_far(self, run: Run) -> Decision:
         return self._decisions.get(run.id, Decision(run))
@@ -152,7 +158,9 @@ class _Round:
         if run.job.deadline and any(not offer.spot for offer in taken):
             begun = begun.noting(now, "deadline", words(run, now))
         self.join(begun)
-        if self._scene.limits.given:  # what this one may cost is not available to those after it
+        if self._scene.limits.given or (
+            run.trial and run.trial.sweep in self._scene.sweeps.past
+        ):  # what this one may cost is not available to those after it
             self._allowed = self._allowances()
 
     def _start_with(self, run: Run, nodes: int) -> elastic.Gathering:

@@ -85,6 +85,7 @@ def assemble(settings: ServerSettings, token: str, database: Database, notices: 
     def closed(run: Run) -> None:
         limits.closed(run)
         book.closed(run)
+        sweeps.closed(run)
 
     ledger.closed = closed
     reconciler = Reconciler(ledger, stores, providers, performer, clock, Books(limits, clusters, sweeps, book))

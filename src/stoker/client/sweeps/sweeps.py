@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
@@ -73,6 +74,12 @@ class SweepHandle:
             pass
         return self
 
+    def set_budget(self, usd: Decimal | str | float | None) -> SweepHandle:
+        """What all trials together may cost; None: no budget. Trials that are paused start again if it is enough."""
+        amount = None if usd is None else str(usd).strip().removeprefix("$")
+        self.state = wire.from_plain(SweepState, self._post("budget", {"usd": amount}))
+        return self
+
     def cancel(self) -> int:
         """Requests cancellation of every trial that has not ended. How many."""
         cancelled = int(self._post("cancel")["cancelled"])
@@ -95,7 +102,9 @@ class SweepHandle:
         return self
 
     def _post(self, verb: str, asked: Mapping[str, Any] | None = None) -> Any:
-        return self._connection.post(f"{self._path()}/{verb}", asked, repeat=verb == "cancel", timeout_s=_MANY_S)
+        return self._connection.post(
+            f"{self._path()}/{verb}", asked, repeat=verb in ("cancel", "budget"), timeout_s=_MANY_S
+        )
 
     def _path(self) -> str:
         return f"/v1/sweeps/{quote(self.name, safe='')}"

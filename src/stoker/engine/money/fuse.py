@@ -39,6 +39,8 @@ class Allowance:
     usd: Decimal
     whose: str
     again: datetime | None = None
+    shared: bool = False  # others work on the same money, and may leave some of it
+    hint: str = ""  # how to raise it; empty: it is the run's own budget
 
 
 def own(run: Run) -> Allowance | None:
@@ -209,21 +211,32 @@ def paused(run: Run, allowance: Allowance, now: datetime) -> Decision:
         reason = f"{allowance.whose} is spent; it resumes at {allowance.again:%H:%M on %d %B} UTC"
         held = replace(_without_spare(run), state=RunState.QUEUED, reason=reason, cause=Cause.LIMIT_SPENT)
         return Decision(held) if run.reason == reason else Decision(held).noting(now, "held", reason)
-    reason, hint = f"{allowance.whose} is spent", f"stoker budget {run.name} {2 * allowance.usd:f}"
+    if allowance.shared:
+        return _waiting(run, f"{allowance.whose} is kept for the trials that run", allowance, now)
+    reason = f"{allowance.whose} is spent"
+    hint = allowance.hint or f"stoker budget {run.name} {2 * allowance.usd:f}"
     stopped = _without_spare(run)
     stopped = replace(stopped, state=RunState.PAUSED, reason=reason, cause=Cause.BUDGET_SPENT, hint=hint)
     return Decision(stopped).noting(now, "paused", f"paused: {reason}")
 
 
+def _waiting(run: Run, reason: str, allowance: Allowance, now: datetime) -> Decision:
+    held = replace(_without_spare(run), state=RunState.QUEUED, reason=reason, cause=Cause.BUDGET_SHARED)
+    held = replace(held, hint=allowance.hint)
+    return Decision(held) if run.reason == reason else Decision(held).noting(now, "held", reason)
+
+
 def unaffordable(run: Run, offers: list[Offer], allowance: Allowance, now: datetime) -> Decision:
     """The rest does not pay for any of these offers: the run waits, and reports what it would need."""
+    if allowance.shared:
+        return _waiting(run, f"{allowance.whose} is kept for the trials that run", allowance, now)
     cheapest = min(least(run, offer) for offer in offers)
     left = max(allowance.usd - meter.spent(run, now), Decimal(0))
     after = paused(run, allowance, now).run
     reason = f"{allowance.whose} leaves {dollars(left)}, but the cheapest start costs {dollars(cheapest, up=True)}"
     if allowance.again:
         reason += f"; it resumes at {allowance.again:%H:%M on %d %B} UTC"
-    else:
+    elif not allowance.hint:
         enough = max(2 * allowance.usd, _cents(meter.spent(run, now) + cheapest))
         after = replace(after, hint=f"stoker budget {run.name} {enough:f}")
     decision = Decision(replace(after, reason=reason, cause=Cause.UNAFFORDABLE))
@@ -265,7 +278,7 @@ def stops(run: Run) -> tuple[StopNode, ...]:
 def _light(run: Run, attempt: Attempt, allowance: Allowance, left: float, now: datetime) -> Decision:
     """The node does this by itself at about the same time. A shared limit may have shrunk below what is spent: there is
     time to save nevertheless, since lost work would have to be paid for again."""
-    given_s = save_s(run) if left < 0 and allowance.again else max(left, 0.0)
+    given_s = save_s(run) if left < 0 and (allowance.again or allowance.shared) else max(left, 0.0)
     lit = run.with_newest(replace(attempt, fused=Notice(now, now + timedelta(seconds=given_s))))
     text = f"attempt {attempt.number} has to save and stop: {allowance.whose} is nearly spent"
     return Decision(lit, (TellAgent(lit),)).noting(now, "fuse", text)

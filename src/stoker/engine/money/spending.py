@@ -83,10 +83,10 @@ def _shares(
     again = period(limit.period, now)[1]
     rates: Mapping[str, Decimal] = {run.id: meter.rate(run) for run in runs}
     total = sum(rates.values(), idle_rate)
-    held_back = sum((_held_back(run) for run in runs), idle_reserve)
+    kept = sum((held_back(run) for run in runs), idle_reserve)
     for run in runs:
         # A waiting run may have what the others do not need to finish properly.
-        share = left * rates[run.id] / total if rates[run.id] else left - held_back
+        share = left * rates[run.id] / total if rates[run.id] else left - kept
         yield run.id, Allowance(meter.spent(run, now) + share, name(limit), again)
 
 
@@ -103,7 +103,7 @@ def _idle(limit: Limit, runs: Iterable[Run]) -> tuple[Decimal, Decimal]:
     return rate, reserve
 
 
-def _held_back(run: Run) -> Decimal:
+def held_back(run: Run) -> Decimal:
     """What a run needs to finish properly; one that has just got a node should do some work first."""
     attempt = run.attempt
     begins = attempt and attempt.offer and not attempt.state.over and not attempt.started_at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from stoker.engine.queue.order import UNDER_WAY
 from stoker.model.run.run import Run, RunState
@@ -11,10 +12,19 @@ from stoker.model.run.sweep import Sweep
 
 
 @dataclass(frozen=True, slots=True)
+class PastTrials:
+    """Of trials that are over: what all of them have cost, and each that has succeeded."""
+
+    usd: Decimal = Decimal(0)
+    succeeded: tuple[Decimal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SweepFacts:
     """The sweeps that have open trials, by id."""
 
     known: Mapping[str, Sweep] = field(default_factory=dict)
+    past: Mapping[str, PastTrials] = field(default_factory=dict)  # of those that have a budget
 
 
 NO_SWEEPS = SweepFacts()

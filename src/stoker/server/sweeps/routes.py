@@ -10,7 +10,10 @@ from decimal import Decimal
 from fastapi import APIRouter, Request, Response
 
 from stoker.engine.money import meter
+from stoker.errors import BadInput
+from stoker.model.job.fields import Problems
 from stoker.model.job.job import Job
+from stoker.model.job.values import Money
 from stoker.model.run.run import Submission
 from stoker.model.run.sweep import Sweep, SweepState
 from stoker.server.api.answers import OUTSIDE, answer, gives, service_of, takes
@@ -25,6 +28,11 @@ router = APIRouter(tags=["sweeps"])
 @dataclass(frozen=True, slots=True)
 class RetryRequest:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepBudget:
+    usd: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,23 @@ async def show(request: Request, name: str) -> Response:
     """By its name; an experiment's name is its newest sweep, `last` the newest of all."""
     service = service_of(request)
     return answer(await state(service, service.sweeps.named(name)))
+
+
+@router.post("/sweeps/{name}/budget", openapi_extra=takes(SweepBudget), responses=gives(SweepState, 404))
+async def budget(request: Request, name: str) -> Response:
+    """What all trials together may cost; null: no budget."""
+    service = service_of(request)
+    asked = await body(request, SweepBudget)
+    usd = read_amount(asked.usd)
+    sweep = await taking.set_budget(service, service.sweeps.named(name), usd)
+    return answer(await state(service, sweep))
+
+
+def read_amount(text: str | None) -> Decimal | None:
+    try:
+        return None if text is None else Money().read(text, "usd")
+    except Problems as error:
+        raise BadInput(f"found `{text}`, expected {Money().expected}") from error
 
 
 @router.post("/sweeps/{name}/cancel", responses=gives({"cancelled": int}, 404))

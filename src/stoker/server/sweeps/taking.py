@@ -6,8 +6,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 
 from stoker.engine import decision
+from stoker.engine.decision import Decision
+from stoker.engine.money.fuse import dollars
 from stoker.errors import BadInput, Conflict, JobInvalid, Problem
 from stoker.model.job.job import Job
 from stoker.model.job.matrix import MOST_TRIALS, Values
@@ -30,8 +33,6 @@ async def take(service: Service, submission: Submission) -> Sweep:
     job = submission.job
     if job.matrix is None:
         raise JobInvalid([Problem("matrix", "nothing", "the values of the trials")])
-    if job.budget is not None:
-        raise JobInvalid([Problem("budget", f"`{job.budget}`", "none: a sweep has no budget, only `max_parallel`")])
     if submission.terminal or submission.start_from:
         raise BadInput("trials of a sweep have no terminal, and start from nothing")
     values = await call(lambda: list(job.matrix.trials() if job.matrix else ()))
@@ -87,6 +88,20 @@ async def retry(service: Service, sweep: Sweep, secrets: Mapping[str, str]) -> l
     before = {row.id for row in rows}
     await _save(service, replace(sweep, cancelled=False), checked, [one for one, _ in trials], new=False, again=again)
     return [row.name for row in await call(service.sweeps.table.trials, sweep.id) if row.id not in before]
+
+
+async def set_budget(service: Service, sweep: Sweep, usd: Decimal | None) -> Sweep:
+    """What all trials together may cost; None: no budget. Trials that are paused start again if that is enough."""
+    now, changed = service.clock.now(), replace(sweep, budget=usd)
+    async with service.ledger.lock:
+        service.sweeps.save(changed)
+        mine = [run for run in service.ledger.open if run.trial and run.trial.sweep == sweep.id]
+        paused = [run for run in mine if run.state is RunState.PAUSED]
+        again = [replace(run, state=RunState.QUEUED, reason="", cause="", hint="") for run in paused]
+        text = f"the budget of {sweep.name} is {dollars(usd)}" if usd is not None else "the budget was removed"
+        await service.ledger.save([Decision(run).noting(now, "budget", text) for run in again])
+    service.reconciler.wake()
+    return changed
 
 
 async def cancel(service: Service, sweep: Sweep) -> int:

@@ -20,6 +20,7 @@ from stoker.model.run.receipt import Forecast
 from stoker.model.run.run import RunState
 from stoker.model.run.sweep import SweepState
 
+BUDGET_SPENT = 75  # the exit code, as of a run that is paused
 MANY = 1000  # trials that are not submitted without asking
 _DRAW = re.compile(r"(uniform|log_uniform|integer)\((.*)\)")
 _NEEDS_NO_QUOTES = re.compile(r"[\w.+-]+")
@@ -78,6 +79,8 @@ def attend(sweep: SweepHandle, *, detach: bool, as_json: bool) -> int:
         show_json({"sweep": sweep.state})
     else:
         say(f"next: stoker results {sweep.name}")
+    if sweep.state.states.get(RunState.PAUSED):
+        return BUDGET_SPENT
     return 0 if sweep.state.states.get(RunState.SUCCEEDED, 0) == sweep.state.sweep.trials else 1
 
 

@@ -12,7 +12,7 @@ from stoker.cli.view import terminal, words
 from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.cli.view.words import Column, TableCell, pairs, table
 from stoker.client.api.client import Client
-from stoker.client.report.spelling import usd
+from stoker.client.report.spelling import usd as dollars
 from stoker.client.submit import jobfile
 from stoker.errors import BadInput
 from stoker.model.cause import Cause
@@ -77,7 +77,7 @@ def _row(one: SweepState, now: datetime) -> list[TableCell | str]:
         f"{running:,}",
         f"{one.open - running:,}",
         TableCell(f"{failed:,}", "error" if failed else ""),
-        usd(one.usd) if one.usd else "",
+        dollars(one.usd) if one.usd else "",
         words.age(one.sweep.submitted_at, now),
     ]
 
@@ -106,7 +106,7 @@ def show_command(name: str, as_json: bool) -> None:
         ("matrix", "\n".join(values)),
         ("on", job.on),
         ("at once", f"at most {sweep.max_parallel}" if sweep.max_parallel else ""),
-        ("budget", f"{usd(state.usd)} of {usd(sweep.budget)}" if sweep.budget is not None else ""),
+        ("budget", f"{dollars(state.usd)} of {dollars(sweep.budget)}" if sweep.budget is not None else ""),
     ]
     for line in pairs(rows, paint_data):
         show(line)
@@ -160,6 +160,30 @@ def cancel(name: str, yes: bool, as_json: bool) -> int:
     else:
         say(f"cancelling {words.count(cancelled, 'trial')} of {sweep.name}" if cancelled else f"{sweep.name} has ended")
     return 0
+
+
+@command.command(
+    cls=Command,
+    examples=[
+        ("stoker sweep budget ants-s1 40", "all trials together may cost $40"),
+        ("stoker sweep budget ants-s1 none", "remove it"),
+    ],
+)
+@click.argument("name", metavar="SWEEP")
+@click.argument("usd", metavar="USD")
+@json_option()
+def budget(name: str, usd: str, as_json: bool) -> None:
+    """Set what all trials of a sweep may cost together.
+
+    Trials that are paused because it was spent start again if the new one is enough.
+    """
+    sweep = Client.connect().find_sweep(name).set_budget(None if usd == "none" else usd)
+    if as_json:
+        show_json({"sweep": sweep.state})
+        return
+    given = sweep.state.sweep.budget
+    spent = f"{dollars(sweep.state.usd)} of {dollars(given)} is spent" if given is not None else "no budget"
+    say(f"{sweep.name}: {spent}")
 
 
 @command.command(

@@ -1,0 +1,84 @@
+"""One budget for all trials of a sweep. It is never passed, and trials that work finish before others start.
+
+What is left belongs first to the trials that have nodes, the most promising one first: each gets what it will likely
+still cost. A waiting trial may start with what they do not need. Where it turns out that the rest does not pay for all
+of them, the least promising one saves and pauses, not all at the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import ROUND_DOWN, Decimal
+
+from stoker.engine.money import meter
+from stoker.engine.money.fuse import Allowance, dollars
+from stoker.engine.money.spending import held_back
+from stoker.engine.sweeps.parallel import PastTrials, SweepFacts
+from stoker.model.run.run import Run
+from stoker.model.run.sweep import Sweep
+
+
+def sweep_allowances(runs: Collection[Run], facts: SweepFacts, now: datetime) -> dict[str, Allowance]:
+    """By run id, for the open trials of all sweeps that have a budget."""
+    found: dict[str, Allowance] = {}
+    for id, sweep in facts.known.items():
+        if sweep.budget is not None:
+            mine = [run for run in runs if run.trial and run.trial.sweep == id]
+            found |= dict(shares(sweep, facts.past.get(id, PastTrials()), mine, now))
+    return found
+
+
+def shares(sweep: Sweep, past: PastTrials, runs: Collection[Run], now: datetime) -> Iterator[tuple[str, Allowance]]:
+    """By run id, for the open trials of the sweep: the most that each may cost in total."""
+    budget = sweep.budget
+    if budget is None:
+        return
+    spent = {run.id: meter.spent(run, now) for run in runs}
+    rates = {run.id: meter.rate(run) for run in runs}
+    left = budget - past.usd - sum(spent.values(), Decimal(0))
+    busy = sorted((run for run in runs if rates[run.id]), key=lambda run: promise(sweep, run))
+    kept = {run.id: held_back(run) for run in busy}
+    pool = left - sum(kept.values(), Decimal(0))
+    needs = {run.id: likely(spent[run.id], past) for run in runs}
+    granted, over = _granted(pool, busy, needs)
+    total = sum(rates.values(), Decimal(0))
+    whose, hint = f"the budget of {sweep.name}, {dollars(budget)},", f"stoker sweep budget {sweep.name} {2 * budget:f}"
+    for run in runs:
+        if not rates[run.id]:  # it starts if it can likely finish, too
+            share = over if over >= needs[run.id] else Decimal(0)
+        elif pool < 0:  # not even enough to finish properly: what there is, by what each costs
+            share = left * rates[run.id] / total
+        else:
+            share = kept[run.id] + granted[run.id] + over * rates[run.id] / total
+        usd = (spent[run.id] + share).quantize(meter.NANO, rounding=ROUND_DOWN)
+        yield run.id, Allowance(usd, whose, shared=bool(busy) and not rates[run.id], hint=hint)
+
+
+def _granted(pool: Decimal, busy: Sequence[Run], needs: Mapping[str, Decimal]) -> tuple[dict[str, Decimal], Decimal]:
+    """What each of the working trials gets beyond a proper end, the most promising first, and what is left over."""
+    found: dict[str, Decimal] = {}
+    for run in busy:
+        found[run.id] = min(needs[run.id], max(pool, Decimal(0)))
+        pool -= found[run.id]
+    return found, max(pool, Decimal(0))
+
+
+def likely(spent: Decimal, past: PastTrials) -> Decimal:
+    """What a trial will still cost: as much as those that have succeeded did on average, half as much again if it has
+    passed that; as much as so far while none has succeeded."""
+    if not past.succeeded:
+        return spent
+    mean = sum(past.succeeded, Decimal(0)) / len(past.succeeded)
+    return max(mean - spent, mean / 2 if spent > mean else Decimal(0))
+
+
+def promise(sweep: Sweep, run: Run) -> tuple[float, str]:
+    """Sorts the most promising trial first: by the metric that the job names, then by who started first."""
+    best, target = sweep.job.retention.best, sweep.job.stop_when
+    name = best.removeprefix("-") if best else target.metric if target else ""
+    lower = best.startswith("-") if best else bool(target and target.test.startswith("<"))
+    found = run.metrics.get(name)
+    value = found.last if found else math.nan
+    return (math.inf if math.isnan(value) else value if lower else -value, run.id)
