@@ -35,7 +35,7 @@ frameworks: .venv/frameworks .services/installed .services/system
 # Programs of the system that tests run: the sshd of the twin's machines, and for the heavy tests container engines and a
 # Slurm, which they start themselves. Nothing is started here: RUNLEVEL=1 says so to Debian's packages.
 .services/system: PACKAGES := openssh-server openssh-client iproute2 sudo openmpi-bin
-.services/engines: PACKAGES := docker.io podman catatonit docker-registry slurm-wlm
+.services/engines: PACKAGES := docker.io podman catatonit uidmap docker-registry slurm-wlm
 .services/engines: | .services/system
 .services/system .services/engines: Makefile
 	@mkdir -p .services

@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks import (
     azure,
     checkpoint,
+    containers,
     data,
     eviction,
     gang,
@@ -35,6 +36,7 @@ RESULTS = Path(__file__).parent / "results"
 BENCHMARKS: dict[str, Callable[[Plan], Result]] = {
     "startup": startup.run,
     "submit": submit.run,
+    "containers": containers.run,
     "logs": logs.run,
     "snapshot": snapshot.run,
     "queue": queue.run,

@@ -115,3 +115,11 @@ def test_a_tool_is_taken_only_as_it_was_named(tmp_path: Path, monkeypatch: pytes
     assert asked == ["https://host/uv.whl"] * 2
     for none in ({}, {machine: "http://host/uv.whl"}, {machine: f"http://host/uv.whl#sha256={sha256}"}):
         assert uvtool.bring_uv(none, tmp_path, tell) is None
+
+
+def test_a_node_without_a_container_engine_says_so(tmp_path: Path, agent: Path) -> None:
+    node = Node(tmp_path, agent)
+    (tmp_path / "bin").mkdir()
+    node.order("python train.py", environment={"image": "x:1"})
+    report = node.finish(node.start(PATH=str(tmp_path / "bin")))
+    assert (report.outcome, report.cause) == (Outcome.BROKEN, Cause.CONTAINER_UNUSABLE)

@@ -184,6 +184,43 @@ def test_an_image_is_built_from_a_dockerfile_once(boxed: Shell) -> None:
     assert boxed.facts("last")["cause"] == Cause.INSTALL_FAILED, failed
 
 
+def test_a_tutorials_dockerfile_runs_with_its_work_data_and_result(boxed: Shell, tmp_path: Path) -> None:
+    """Unchanged but for its base: there CUDA and PyTorch, here the Python of the tests. Its `docker run` mounts folders
+    for work, data and results, and has ten gigabytes of shared memory and no limit on the stack."""
+    lines = [
+        f"FROM {IMAGE}",
+        "ENV PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1",
+        "COPY requirements.txt /tmp/requirements.txt",
+        "RUN python -c 'print(open(\"/tmp/requirements.txt\").read())'",
+        "WORKDIR /work",
+        'ENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]',
+        'CMD ["bash"]',
+    ]
+    boxed.write("Dockerfile", "\n".join(lines) + "\n")
+    boxed.write("requirements.txt", "torch\n")
+    (tmp_path / "ml").mkdir()
+    (tmp_path / "ml" / "ratings.csv").write_text("1,2,3\n")
+    boxed.write(
+        "ncf/ncf.py",
+        """
+        import os, sys
+        from pathlib import Path
+        data, result = Path(sys.argv[1]), Path(sys.argv[2])
+        try:
+            (data / "new").write_text("x")
+        except OSError as error:
+            print("read-only:", error.errno)
+        (result / "model.pth").write_text((data / "ratings.csv").read_text() + os.environ["OMP_NUM_THREADS"])
+        """,
+    )
+    run = "cd ncf && python ncf.py ${data.ml} ${outputs}"
+    boxed.job(run, environment={"dockerfile": "Dockerfile"}, data={"ml": {"path": str(tmp_path / "ml")}})
+    boxed.stoker("run", patience_s=240)
+    assert (boxed.folder / "outputs" / "job-1" / "model.pth").read_text() == "1,2,3\n1"
+    assert "read-only: 30" in boxed.stoker("logs", "job-1").stdout
+    assert not (tmp_path / "ml" / "new").exists()
+
+
 def test_what_cannot_run_is_refused_with_its_reason(boxed: Shell, tmp_path: Path) -> None:
     name, empty = boxed.environ["NAME"], boxed.folder / "empty"
     boxed.write("empty/Dockerfile", "FROM scratch\nCOPY file /file\n")

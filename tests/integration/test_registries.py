@@ -67,7 +67,7 @@ def test_an_image_is_pulled_with_a_secret_that_nothing_keeps(boxed: Shell, locke
     image = f"{locked}/team/python:1"
     environment = {"image": image, "login": "REGISTRY"}
     boxed.job("sh -c 'env; echo $STOKER_SECRETS'", environment=environment, secrets=["REGISTRY"])
-    boxed.stoker("run")
+    boxed.stoker("run", patience_s=200)
     facts, log = boxed.facts("job-1"), boxed.stoker("logs", "job-1").stdout
     assert facts["image"].startswith("sha256:") and len(facts["image"]) == 71
     assert facts["image"] in boxed.stoker("show", "job-1").stdout
@@ -88,7 +88,7 @@ def test_what_a_registry_refuses_is_told_in_words(boxed: Shell, locked: str) -> 
     ):
         boxed.environ |= {"WRONG": f"{USER}:else", "SHAPELESS": "token"}
         boxed.job("true", environment=environment, secrets=["REGISTRY", "WRONG", "SHAPELESS"])
-        boxed.stoker("run", code=None)
+        boxed.stoker("run", code=None, patience_s=200)
         facts = boxed.facts("last")
         assert facts["cause"] == cause, (environment, facts["reason"])
         assert PASSWORD not in facts["reason"]
@@ -98,7 +98,7 @@ def test_a_dockerfile_is_built_once_and_pulled_by_every_other_node(boxed: Shell,
     boxed.write("Dockerfile", f"FROM {locked}/team/python:1\nENV COLOUR=green\n")
     environment = {"dockerfile": "Dockerfile", "registry": f"{locked}/team/built", "login": "REGISTRY"}
     boxed.job("echo $COLOUR", environment=environment, secrets=["REGISTRY"])
-    boxed.stoker("run")
+    boxed.stoker("run", patience_s=200)
     listed = subprocess.run(
         [boxed.environ["NAME"], "images", "--format", "{{.Repository}}:{{.Tag}}"],
         env=boxed.environ,
@@ -107,12 +107,12 @@ def test_a_dockerfile_is_built_once_and_pulled_by_every_other_node(boxed: Shell,
     ).stdout.split()
     built = [one for one in listed if one.startswith(f"{locked}/team/built:")]
     removed(boxed, *built)  # as on a node that has not built it
-    boxed.stoker("run")
+    boxed.stoker("run", patience_s=200)
     logs = [boxed.raw("logs", f"job-{number}").lower() for number in (1, 2)]
     assert [b"step 1/2" in one for one in logs] == [True, False]
     assert [boxed.stoker("logs", f"job-{number}").stdout.split()[-1] for number in (1, 2)] == ["green", "green"]
     assert boxed.facts("job-1")["image"] == boxed.facts("job-2")["image"]
     boxed.write("Dockerfile", f"FROM {locked}/team/python:1\nENV COLOUR=blue\n")
-    boxed.stoker("run")
+    boxed.stoker("run", patience_s=200)
     found = boxed.stoker("diff", "job-2", "job-3", "--json").stdout
     assert boxed.facts("job-3")["image"] in found and boxed.facts("job-2")["image"] in found

@@ -175,3 +175,19 @@ def test_whoever_cancels_need_not_wait(machine: NodeMachine) -> None:
     with pytest.raises(Stopped):
         ready(machine, ONE_GPU, stopping)
     assert stopping.message == "cancelled"
+
+
+def test_a_missing_container_engine_is_installed_by_the_service_of_the_machine(machine: NodeMachine) -> None:
+    machine = replace(machine, engine_unit="engine.service")
+    installed = Path(machine.variables["PATH"], "docker")
+    said = '{"ServerVersion": "20.10", "Architecture": "x86_64"}'
+    program = f"#!/bin/sh\\necho '{said}'"
+    tool(
+        machine,
+        "systemctl",
+        f"""echo "$@" >{machine.folder.root}.asked
+printf '%b' "{program.replace('"', chr(92) + '"')}" >{installed}; /bin/chmod 755 {installed}""",
+    )
+    told = ready(machine, Job(name="job", run="true", environment=Environment(image="x:1")))
+    assert Path(f"{machine.folder.root}.asked").read_text().split() == ["start", "--no-block", "engine.service"]
+    assert [one.partition(":")[0] for one in told] == ["not-ready", "ready"]
