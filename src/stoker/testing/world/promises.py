@@ -244,7 +244,7 @@ class Promises:
             if not _right(run):
                 raise PromiseBroken("the right end", f"{run.name} ended as {run.state} ({run.reason}): {run.attempts}")
             bill, reckoned = self._world.cloud.bill(run.id), float(meter.spent(run, self._world.server.now))
-            if self._world.sees_everything and reckoned < bill - self._hidden_usd:
+            if self._world.sees_everything and reckoned < bill - self._hidden_usd(run):
                 raise PromiseBroken("the meter", f"{run.name} cost ${bill:.9f}, but the meter shows ${reckoned:.9f}")
         if self._world.cloud.machines:
             raise PromiseBroken("nothing is left", f"{', '.join(self._world.cloud.machines)} still exist")
@@ -299,13 +299,16 @@ class Promises:
 
     def _within_budget(self, run: Run) -> None:
         bill = self._world.cloud.bill(run.id)
-        if run.budget is not None and bill > float(run.budget) and bill > float(run.budget) + self._hidden_usd:
+        if run.budget is not None and bill > float(run.budget) and bill > float(run.budget) + self._hidden_usd(run):
             raise PromiseBroken("the budget", f"{run.name} may cost ${run.budget}, but has cost ${bill:.6f}")
 
+    def _hidden_usd(self, run: Run) -> float:
+        """What cannot be known in time, of each of its nodes: how long a server was down whose clock was changed
+        meanwhile, and a price that changes between looks, or while a machine saves and is released."""
+        return SMALLEST_USD + run.job.most_nodes * self._hidden_of_a_node_usd
+
     @cached_property
-    def _hidden_usd(self) -> float:
-        """What cannot be known in time: how long a server was down whose clock was changed meanwhile, and a price that
-        changes between looks, or while a machine saves and is released."""
+    def _hidden_of_a_node_usd(self) -> float:
         scenario = self._world.scenario
         dearest = max((float(place.usd_per_hour) for place in scenario.places), default=0.0) * float(DEAR)
         away = {fault: sum(one.seconds for one in scenario.mishaps if one.fault is fault) for fault in MishapKind}
@@ -316,7 +319,7 @@ class Promises:
         )
         unseen_s = blind_s + away[MishapKind.CRASH] + leaving_s if away[MishapKind.DEAR] else 0.0
         handed_over_s = LEAP_S if scenario.clusters else 0.0  # until it is saved that a machine is idle
-        return SMALLEST_USD + (away[MishapKind.CLOCK] + unseen_s + handed_over_s) * dearest / 3600
+        return (away[MishapKind.CLOCK] + unseen_s + handed_over_s) * dearest / 3600
 
     def _one_at_a_time(self) -> None:
         """No two attempts of a run work, nor two nodes in one place of a gang."""
