@@ -132,14 +132,18 @@ def test_a_metric_that_only_another_node_reports_is_shown_while_the_run_is_under
 def test_one_failed_rank_ends_its_peers_within_seconds_and_the_run_fails_with_its_words(shell: Shell) -> None:
     shell.write(
         "train.py",
-        TOGETHER + '    if rank == 2: raise ValueError("bad batch")\n    time.sleep(600)\n',
+        TOGETHER + '    if rank == 2: raise ValueError("bad batch", os.environ["KEY"])\n    time.sleep(600)\n',
     )
-    shell.job("python train.py", nodes=3)
+    shell.environ["KEY"] = "a-secret-of-mine"
+    shell.job("python train.py", nodes=3, secrets=["KEY"])
     begun = time.monotonic()
     shell.stoker("run", code=1)
     assert time.monotonic() - begun < 60
     facts = shell.facts("job-1")
     assert facts["state"] == "failed" and "node 2" in facts["reason"], facts
+    assert "ValueError: ('bad batch'" in facts["reason"], "the exception of the rank that failed first"
+    assert "a-secret-of-mine" not in facts["reason"]
+    assert facts["hint"] == "stoker logs job-1 --rank 2", "whose output is not the last in the log"
     assert len(facts["attempts"]) == 1, "a failure of the script is no loss"
     shell.wait_for(lambda: not shell.agents(), "the end of all agents")
 

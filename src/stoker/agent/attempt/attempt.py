@@ -192,6 +192,7 @@ def _judge(crew: Crew, script: ScriptStart) -> Judge:
         fuse=crew.fuse,
         stopping=crew.stopping,
         script=script,
+        masked=crew.masking.text,
         container=crew.container,
     )
 

@@ -23,6 +23,10 @@ _TERMINAL = (
     "it reads from a terminal, as `input()` and `breakpoint()` do, but a run has none:"
     " `stoker run --interactive` connects it to yours, on this computer"
 )
+# A traceback's last line, behind the name of the rank that torchrun's and PyTorch's own hooks put before each line.
+_RAISED = re.compile(r"(?:\[rank\d+\]:\s)?([A-Za-z_][\w.]*(?:: .*)?)\s*")
+_TRACEBACK = "Traceback (most recent call last):"
+_LONGEST_WORDS = 160
 FAILURES = (Outcome.FAILED, Outcome.BROKEN, Outcome.TIMED_OUT)  # after which a node may be kept
 
 
@@ -91,6 +95,14 @@ def by_itself(
     hint = _TERMINAL if asks else _memory_hint(code - 128, out_of_memory)
     cause = _killed(code - 128, out_of_memory) if 128 < code <= 128 + 64 else Cause.EXIT_CODE
     return Ending(Outcome.FAILED, code, message, hint, Cause.NO_TERMINAL if asks else cause)
+
+
+def raised(tail: str) -> str:
+    """The exception of the last traceback in the log of a rank, as `ValueError: bad batch`; empty: there is none."""
+    _, header, after = tail.rpartition(_TRACEBACK)
+    found = (_RAISED.fullmatch(line) for line in after.splitlines()) if header else ()
+    words = next((match[1] for match in found if match), "")
+    return words if len(words) <= _LONGEST_WORDS else f"{words[:_LONGEST_WORDS]}…"
 
 
 def _left(ends: Mapping[int, RankEnd], failed: int) -> str:

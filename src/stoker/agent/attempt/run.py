@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from stoker.agent.attempt.endings import FAILURES, Ending, broken, by_itself, exit_code, spell
+from stoker.agent.attempt.endings import FAILURES, Ending, broken, by_itself, exit_code, raised, spell
 from stoker.agent.attempt.prepare import Inputs
 from stoker.agent.attempt.reporting import Reporter
 from stoker.agent.checkpoints.keeper import Keeper
@@ -156,6 +156,7 @@ class Judge:
     fuse: NodeFuse
     stopping: Stopping
     script: ScriptStart
+    masked: Callable[[str], str]
     container: NodeContainer | None = None
 
     def __call__(self, orders: Orders, *, out_of_memory: bool) -> Ending:
@@ -194,12 +195,20 @@ class Judge:
     def _failed(self, orders: Orders, failed: int, *, out_of_memory: bool) -> Ending:
         tail, terminal = self._tail(failed), bool(orders.terminal)
         ending = by_itself(self.ranks.ends, failed, tail, out_of_memory=out_of_memory, terminal=terminal)
-        if ending.hint:
-            return ending
+        ending = ending if ending.hint else replace(ending, hint=self._hint(orders, tail))
+        return self._of_several(orders, failed, tail, ending) if orders.nodes * len(self.ranks.ends) > 1 else ending
+
+    def _hint(self, orders: Orders, tail: bytes) -> str:
         from stoker.agent.attempt import pathhints  # here, because few runs fail
 
-        paths = pathhints.hint(tail, orders.job, self.folder.work, self.script.code)
-        return replace(ending, hint=python.hint(tail, orders) or paths)
+        return python.hint(tail, orders) or pathhints.hint(tail, orders.job, self.folder.work, self.script.code)
+
+    def _of_several(self, orders: Orders, failed: int, tail: bytes, ending: Ending) -> Ending:
+        """With its exception, and where to read more: the log ends with the errors of those that waited for it."""
+        words = raised(self.masked(tail.decode(errors="replace")))
+        message = f"{ending.message}: {words}" if words else ending.message
+        read = f"stoker logs {orders.run_name} --rank {failed}"
+        return replace(ending, message=message, hint=ending.hint or read)
 
     def _told(self, code: int) -> Ending:
         """The script was asked to stop, and did."""

@@ -301,5 +301,7 @@ def _todo(run: Run) -> str:
     if _hanging(run):
         return f"find the cause in the stacks above; Stoker does not end the run: `stoker cancel {run.name}` does"
     if run.state is RunState.FAILED:
-        return f"read its output with `stoker logs {run.name}`, then run `stoker rerun {run.name}`"
+        logs = f"stoker logs {run.name}"
+        logs = run.hint if run.hint.startswith(logs) else logs  # of the rank that failed first
+        return f"read its output with `{logs}`, then run `stoker rerun {run.name}`"
     return ""

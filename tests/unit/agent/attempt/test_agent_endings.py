@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.agent.attempt.endings import Ending, by_itself, exit_code, spell
+from stoker.agent.attempt.endings import Ending, by_itself, exit_code, raised, spell
 from stoker.model.cause import Cause
 from stoker.model.run.report import Outcome, RankEnd
 
@@ -27,6 +27,34 @@ def test_ranks_that_had_ended_before_are_named() -> None:
     ends = {rank: RankEnd(rank, 0) for rank in (1, 3)} | {2: RankEnd(2, 3), 0: RankEnd(0, 0)}
     found = by_itself(ends, 2, b"", out_of_memory=False)
     assert found.message == "rank 2 exited with code 3, after ranks 1 and 3 had ended with exit code 0"
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (
+            'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    x\nValueError: bad\n',
+            "ValueError: bad",
+        ),
+        (
+            "[rank2]: Traceback (most recent call last):\n[rank2]:   File x\n[rank2]: torch.Oops: no\n",
+            "torch.Oops: no",
+        ),
+        ("Traceback (most recent call last):\n  x\nKeyError\n\nDuring handling:\n\nother\n", "KeyError"),
+        (
+            "Traceback (most recent call last):\n  x\nA: 1\n\nTraceback (most recent call last):\n  y\nB: 2\nlater\n",
+            "B: 2",
+        ),
+        ("step 1\nbad: no traceback\n", ""),
+        ("Traceback (most recent call last):\n  cut off", ""),
+    ],
+)
+def test_the_exception_of_the_last_traceback_is_found(log: str, words: str) -> None:
+    assert raised(log) == words
+
+
+def test_a_long_exception_is_cut() -> None:
+    assert len(raised(f"Traceback (most recent call last):\nE: {'x' * 1000}\n")) < 200
 
 
 def test_a_signal_is_reported_as_a_shell_would_show_it() -> None:
