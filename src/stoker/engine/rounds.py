@@ -164,7 +164,7 @@ class _Round:
             self._allowed = self._allowances()
 
     def _start_with(self, run: Run, nodes: int) -> elastic.Gathering:
-        market = gathering.wide(run, elastic.narrowed(run, self._scene.market, self._scene.now), nodes)
+        market = gathering.wide(run, elastic.narrowed(run, self._scene.market, self._scene.now, nodes), nodes)
         offers = paying.payable(run, market, self._allowed.get(run.id), self._scene.now, nodes)
         if offers is None:
             return elastic.Gathering(nodes, waits="its budget does not pay for them", unpaid=True)
@@ -187,7 +187,8 @@ class _Round:
                 continue
             allowance = self._allowed.get(run.id)
             if any(name == run.job.on for name, _ in self._scene.market):
-                more = elastic.asked_more(run, elastic.narrowed(run, self._scene.market, now), room, allowance, now)
+                market = elastic.narrowed(run, self._scene.market, now, run.job.most_nodes)
+                more = elastic.asked_more(run, market, room, allowance, now)
             elif room is not None and all(member.offer is None for member in run.attempts[-1].members):
                 more = elastic.grown(run, min(run.width + room, run.job.most_nodes), now)
             else:

@@ -49,12 +49,17 @@ def widths(run: Run, room: int | None) -> range:
     return range(most, run.job.least_nodes - 1, -1)
 
 
-def narrowed(run: Run, market: Market, now: datetime) -> Market:
-    """With as much room in each place as its refusals have shown. Few providers tell in advance how many nodes they
-    have; a run that can do with fewer must not ask for all of them again and again."""
-    if not run.job.is_elastic or not run.attempts:
+def narrowed(run: Run, market: Market, now: datetime, nodes: int) -> Market:
+    """With as much room in each place as its refusals have shown, to have so many nodes in all. Few providers tell in
+    advance how many they have; a run that can do with fewer must not ask for all of them again and again."""
+    if _is_least(run, nodes) or not run.attempts:
         return market
     return {ask: [_narrowed(run, one, now) for one in offers] for ask, offers in market.items()}
+
+
+def _is_least(run: Run, nodes: int) -> bool:
+    """With fewer it may not start: it asks for so many, whatever was refused before."""
+    return nodes <= run.job.least_nodes
 
 
 def _narrowed(run: Run, offer: Offer, now: datetime) -> Offer:
@@ -67,12 +72,10 @@ def _rooms(run: Run, offer: Offer) -> Iterator[tuple[int, datetime]]:
     for attempt in reversed(run.attempts):
         yield from ((one.room, one.at) for one in reversed(attempt.refusals) if one.room and same(one.offer, offer))
         fresh = [one for one in attempt.members if one.offer and not one.offer.again and same(one.offer, offer)]
-        if attempt.trouble in ROOM and attempt.ended_at and len(fresh) > 1:
+        if attempt.trouble in ROOM and attempt.ended_at and fresh:
             # The first node has the trouble of the whole attempt, whichever node it was.
             refused = max(sum(one.trouble in ROOM for one in fresh if one.node), 1)
-            needed = run.job.least_nodes - (len(attempt.members) - len(fresh))
-            left = _left(len(fresh), refused if refused < len(fresh) - 1 else len(fresh))
-            yield max(left, needed, 1), attempt.ended_at
+            yield _left(len(fresh), refused if refused < len(fresh) - 1 else len(fresh)), attempt.ended_at
 
 
 def _left(asked: int, refused: int) -> int:

@@ -313,6 +313,21 @@ def test_a_number_of_nodes_that_a_place_refused_is_not_requested_there_again_soo
     assert one_round(later, much_later, SILENT, seen=Sighting()).run.width == 4, "there may be room again"
 
 
+def test_a_single_node_that_was_refused_beside_those_that_it_kept_is_not_requested_again_soon(
+    make_run: MakeRun, now: datetime
+) -> None:
+    waiting = make_run(job={"nodes": "2..4", "on": "cloud"})
+    begun = one_round(waiting, waiting.submitted_at, SILENT).run
+    kept = [replace(one, offer=replace(OFFER, again=one.key)) for one in begun.attempts[-1].peers[:-1]]
+    attempt = replace(begun.attempts[-1], offer=replace(OFFER, again="0"), peers=(*kept, begun.attempts[-1].peers[-1]))
+    refused = refusing(begun.with_newest(attempt), waiting.submitted_at, 3)
+    then = waiting.submitted_at + PATIENCE
+    market = {("cloud", needs(refused.job)[0]): [OFFER]}
+    [[left]] = elastic.narrowed(refused, market, then, 4).values()
+    assert left.slots == 0
+    assert elastic.narrowed(refused, market, then, 2) == market, "its least is always requested"
+
+
 def test_where_all_nodes_were_refused_half_as_many_are_requested(make_run: MakeRun, now: datetime) -> None:
     waiting = make_run(job={"nodes": "1..8", "on": "cloud"})
     begun = waiting.submitted_at
