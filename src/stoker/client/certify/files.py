@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -15,6 +16,8 @@ from stoker.client.certify import arrays
 from stoker.client.certify.arrays import ArraysUnreadable
 
 _LARGEST_TEXT_BYTES = 50_000_000
+_LARGEST_WORDS_BYTES = 1_000_000  # of text without a format that is known
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 class FileFault(StrEnum):
@@ -63,12 +66,31 @@ def _numbers(first: Path, second: Path) -> FileChange | None:
     suffix = first.suffix.lower()
     if suffix in (".json", ".jsonl", ".csv", ".tsv"):
         return _text_numbers(_text(first), _text(second), suffix)
-    gaps = list(arrays.gaps(first, second))
+    try:
+        gaps = list(arrays.gaps(first, second))
+    except ArraysUnreadable:
+        if first.stat().st_size > _LARGEST_WORDS_BYTES or not _is_text(first):
+            raise
+        return _worst(_in_words(_text(first)), _in_words(_text(second)))
     if not gaps:
         return None
     worst = max(gaps, key=lambda gap: gap.relative)
     largest = max(gap.largest for gap in gaps)
     return FileChange("", FileFault.NUMBERS, largest=largest, relative=worst.relative, where=worst.name)
+
+
+def _is_text(path: Path) -> bool:
+    data = path.read_bytes()
+    try:
+        return b"\0" not in data and bool(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        return False
+
+
+def _in_words(text: str) -> dict[str, list[Any]]:
+    """The numbers in any text, each by itself, and the words around them."""
+    numbers = {f"number {count}": [float(one)] for count, one in enumerate(_NUMBER.findall(text), 1)}
+    return {"": [_NUMBER.sub("0", text)], **numbers}
 
 
 def _text(path: Path) -> str:

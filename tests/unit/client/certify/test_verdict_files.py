@@ -169,3 +169,12 @@ def test_only_what_differs_is_looked_at_and_event_files_never() -> None:
     ours = {"same": "1", "other": "1", "gone": "1", "events.out.tfevents.1": "1"}
     theirs = {"same": "1", "other": "2", "new": "1", "events.out.tfevents.2": "1"}
     assert changed(ours, theirs) == ["gone", "new", "other"]
+
+
+def test_numbers_in_plain_text_are_compared_if_the_words_are_the_same(both: tuple[Path, Path]) -> None:
+    (both[0] / "result.txt").write_text("rank 3: loss 0.125, accuracy=9.5e-1\n")
+    (both[1] / "result.txt").write_text("rank 3: loss 0.126, accuracy=9.5e-1\n")
+    found = compare(*both, "result.txt")
+    assert (found.fault, found.where, found.relative) == (FileFault.NUMBERS, "number 2", pytest.approx(0.008))
+    (both[1] / "result.txt").write_text("rank 3: cost 0.125, accuracy=9.5e-1\n")
+    assert compare(*both, "result.txt").fault is FileFault.CONTENT
