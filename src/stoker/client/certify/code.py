@@ -26,6 +26,7 @@ class Trait(StrEnum):
     SEEDS = "a seed"
     SAVES_FILES = "a save that `exact: true` supports"
     TORCH = "PyTorch"
+    DDP = "DistributedDataParallel"
     NUMPY = "NumPy"
     KERAS = "Keras"
     LIGHTNING = "Lightning"
@@ -46,6 +47,7 @@ _PATTERNS = {
     Trait.SAVES_FILES: r"torch\.save\(|joblib\.dump\(|pickle\.dump\(|np\.savez?\w*\(|numpy\.savez?\w*\(|ModelCheckpoint"
     r"|\bmodel\w*\.save(_weights)?\(|save_checkpoint\(|save_file\(",
     Trait.TORCH: r"^\s*(import|from) torch\b",
+    Trait.DDP: r"\bDistributedDataParallel\(|\bDDP\(",
     Trait.NUMPY: r"^\s*(import|from) numpy\b",
     Trait.KERAS: r"^\s*(import|from) (tensorflow\.)?keras\b|\btf\.keras\.",
     Trait.LIGHTNING: r"^\s*(import|from) (pytorch_)?lightning\b",

@@ -180,10 +180,18 @@ def _of_metric(evidence: Evidence, one: MetricDifference) -> Diagnosis:
     if began_anew(one):
         reason = f"{when}, and is back at its first value ({one.first:.4g}): the weights are probably not loaded"
         return Diagnosis(reason, "load the weights, not only the step", code.weights(torch))
+    if _rounded(one) and Trait.DDP in has:
+        return _of_buckets(f"{when}, slightly")
     if _rounded(one):
         reason = f"{when}, slightly: the state is probably saved with reduced precision"
         return Diagnosis(reason, "save full precision: no rounding, and no half precision in a checkpoint")
     return _of_state(evidence, one, when, torch, numpy)
+
+
+def _of_buckets(what: str) -> Diagnosis:
+    """See `docs/concepts/exact-resume.md`."""
+    reason = f"{what}: `DistributedDataParallel` probably adds gradients in another order after a restart"
+    return Diagnosis(reason, "save with `stoker.checkpoint`, which restores that order", code.everything(torch=True))
 
 
 def _of_state(evidence: Evidence, one: MetricDifference, when: str, torch: bool, numpy: bool) -> Diagnosis:
@@ -320,6 +328,8 @@ def _of_files(evidence: Evidence, files: Sequence[FileChange]) -> Diagnosis:
         return Diagnosis(reason, advice, code.outputs_kept(folder, outputs))
     named = f"`{files[0].path}` differs"
     agree = " although every metric agrees" if main_metric(evidence.undisturbed) else ""
+    if files[0].fault is FileFault.NUMBERS and files[0].relative < ROUNDING and Trait.DDP in traits(evidence):
+        return _of_buckets(f"{named}, slightly")
     if files[0].fault is FileFault.NUMBERS:
         reason = f"{named}{agree}: part of its content is probably not in the checkpoint"
     else:
