@@ -15,6 +15,8 @@ from stoker.model.orders import Orders
 _SHELL = "/bin/sh"
 _SCRIPT = "STOKER_RANK_SCRIPT"  # what a launcher starts on each node, as a path there
 RESTARTS = "PET_MAX_RESTARTS"  # torchrun's own variable
+# By default, ranks that were restarted find addresses of the ranks before them in the store that torchrun shares.
+_NEW_STORES = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
 def commands(orders: Orders, place: Workplace) -> list[RankCommand]:
@@ -62,11 +64,13 @@ def _common(orders: Orders, place: Workplace) -> dict[str, str]:
 def _torchrun(orders: Orders, place: Workplace) -> RankCommand:
     """With a number of restarts, its elastic rendezvous: only that restarts the workers of all nodes together."""
     env, port = environment(orders, place), str(place.port)
-    nodes = ("--nnodes", str(orders.nodes), "--node-rank", str(orders.node))
+    nodes: tuple[str, ...] = ("--nnodes", str(orders.nodes), "--node-rank", str(orders.node))
     meeting: tuple[str, ...] = ("--master-addr", orders.master_address, "--master-port", port)
     if int(env.get(RESTARTS) or 0):
         host = f"is_host={'true' if orders.node == 0 else 'false'}"
-        nodes = ("--nnodes", str(orders.nodes), "--rdzv-conf", host)
+        own = place.workers[_ranks(orders, place)[0]].rpartition(":")[0] if place.workers else orders.master_address
+        nodes = ("--nnodes", str(orders.nodes), "--rdzv-conf", host, "--local-addr", own.strip("[]"))
+        env = {**_NEW_STORES, **env}
         at = f"{orders.master_address}:{port}"
         meeting = ("--rdzv-backend", "c10d", "--rdzv-id", f"{orders.run_id}-{orders.attempt}", "--rdzv-endpoint", at)
     count = ("--nproc-per-node", str(place.processes))

@@ -114,8 +114,11 @@ def test_tensorflow_is_told_where_all_workers_are_and_which_one_this_is() -> Non
 
 def test_torchrun_with_restarts_meets_by_its_elastic_rendezvous() -> None:
     given = orders(nodes=2, node=1, launcher="torchrun", env={"PET_MAX_RESTARTS": "3"})
-    (one,) = commands(given, place(processes=2))
+    met = replace(place(processes=2), workers=("10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:3", "10.0.0.2:4"))
+    (one,) = commands(given, met)
     words = " ".join(one.argv)
+    assert "--local-addr 10.0.0.2" in words, "its own name may not be known to its peers"
+    assert one.env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
     assert "--rdzv-backend c10d" in words and f"--rdzv-endpoint 10.0.0.1:{place().port}" in words
     assert "--node-rank" not in words
 
