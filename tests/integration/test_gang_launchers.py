@@ -102,7 +102,7 @@ def test_a_gang_of_mpi_saves_on_notice_and_resumes(shell: Shell) -> None:
     shell.wait_for(lambda: not list((shell.home / "nodes").glob("*")), "nothing left of the nodes")
 
 
-@pytest.mark.heavy
+@pytest.mark.slow  # torchrun alone takes half a minute for two starts
 def test_an_elastic_script_is_restarted_by_torchrun_on_all_nodes(shell: Shell) -> None:
     shell.write(
         "train.py",
