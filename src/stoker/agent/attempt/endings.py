@@ -25,7 +25,7 @@ _TERMINAL = (
 )
 # A traceback's last line, behind the name of the rank that torchrun's and PyTorch's own hooks put before each line.
 _RAISED = re.compile(r"(?:\[rank\d+\]:\s)?([A-Za-z_][\w.]*(?:: .*)?)\s*")
-_TRACEBACK = "Traceback (most recent call last):"
+_TRACEBACK = "Traceback ("
 _LONGEST_WORDS = 160
 FAILURES = (Outcome.FAILED, Outcome.BROKEN, Outcome.TIMED_OUT)  # after which a node may be kept
 
