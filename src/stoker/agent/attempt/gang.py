@@ -24,7 +24,7 @@ from stoker.agent.checkpoints.folders.files import (
 from stoker.agent.checkpoints.restoring import Wanted
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes.launch import RemoteStart, Workplace
-from stoker.agent.processes.remote import LOOPBACK, CommandDoor, Doorbell, free_ports, mine, reaching
+from stoker.agent.processes.remote import LOOPBACK, CommandDoor, Doorbell, free_ports, interface_to, mine, reaching
 from stoker.agent.shipping.worker import persist
 from stoker.errors import Malformed, Missing, StokerError
 from stoker.model import untrusted
@@ -85,7 +85,8 @@ class Meet:
         finally:
             bell.close()
         address = reached[0] if reached and orders.node else go.address
-        place = replace(place, port=go.port, workers=go.workers, remote=remote)
+        interface = interface_to(go.address)
+        place = replace(place, port=go.port, workers=go.workers, remote=remote, interface=interface)
         return replace(orders, master_address=address), place
 
     def _ready(self, number: int, orders: Orders, place: Workplace, reached: Sequence[str], port: int) -> Ready:

@@ -74,6 +74,7 @@ class Workplace:
     newest: str = ""  # what to resume from, in the working directory; empty: nothing was restored
     workers: tuple[str, ...] = ()  # `address:port` for each rank of the run, free when all were ready
     remote: RemoteStart = RemoteStart()  # for `launcher: mpi` on several nodes
+    interface: str = ""  # by which the nodes of a gang reach each other; empty: it is unknown, or there is one node
     entry: ContainerEntry | None = None  # of the container that the ranks run in; None: they run on the node itself
 
 
@@ -149,6 +150,9 @@ def environment(orders: Orders, place: Workplace) -> dict[str, str]:
         env["STOKER_EVICTIONS_PER_HOUR"] = f"{orders.evictions_per_hour:.6g}"
     if job.is_elastic:
         env["STOKER_FULL_WORLD_SIZE"] = str(job.most_nodes * place.processes)
+    if place.interface and not place.entry:  # a container has interfaces of its own
+        # By default gloo listens where the machine's name leads, which on many machines is the loopback.
+        env["GLOO_SOCKET_IFNAME"] = place.interface
     env |= job.env
     env |= {name: place.variables[name] for name in job.secrets if name in place.variables}
     if job.secrets:

@@ -8,6 +8,7 @@ Under which addresses this machine can be reached, and whether another one can.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import ipaddress
@@ -29,6 +30,7 @@ from stoker.model.orders import Orders
 LOOPBACK = "127.0.0.1"
 _TRY_S = 2.0  # for one address to answer
 MARK_BYTES = 32
+_SIOCGIFADDR = 0x8915  # of Linux: the address of an interface
 
 
 def mine() -> list[str]:
@@ -38,10 +40,29 @@ def mine() -> list[str]:
     return [*usable, LOOPBACK]
 
 
+def interface_to(address: str) -> str:
+    """The name of the interface on the way to a peer, or of the one that has this address; empty: it is unknown."""
+    return _interface_of(_source(address))
+
+
+def _interface_of(own: str) -> str:
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has no address
+                told = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if socket.inet_ntoa(told[20:24]) == own:
+                    return name
+    return ""
+
+
 def _way_out() -> str:
+    return _source("192.0.2.1")  # an address that is for documents alone
+
+
+def _source(address: str) -> str:
     """Nothing is sent: the kernel only says which address it would send from."""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # an address that is for documents alone
+        probe.connect((address, 9))
         return str(probe.getsockname()[0])
     return ""
 

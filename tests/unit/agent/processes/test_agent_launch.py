@@ -112,6 +112,14 @@ def test_tensorflow_is_told_where_all_workers_are_and_which_one_this_is() -> Non
     assert told[0]["cluster"] == {"worker": ["a:1", "a:2", "b:1", "b:2"]}
 
 
+def test_gloo_listens_where_the_nodes_reach_each_other_unless_somebody_says_where() -> None:
+    met = replace(place(), interface="eth1")
+    (one,) = commands(orders(nodes=2, node=1), met)
+    assert one.env["GLOO_SOCKET_IFNAME"] == "eth1"
+    (one,) = commands(orders(nodes=2, node=1, env={"GLOO_SOCKET_IFNAME": "ib0"}), met)
+    assert one.env["GLOO_SOCKET_IFNAME"] == "ib0"
+
+
 def test_torchrun_with_restarts_meets_by_its_elastic_rendezvous() -> None:
     given = orders(nodes=2, node=1, launcher="torchrun", env={"PET_MAX_RESTARTS": "3"})
     met = replace(place(processes=2), workers=("10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:3", "10.0.0.2:4"))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from stoker.agent.processes.remote import LOOPBACK, CommandDoor, call, reaching
+from stoker.agent.processes.remote import LOOPBACK, CommandDoor, call, interface_to, reaching
 from stoker.model.job.job import Job
 from stoker.model.orders import Orders
 
@@ -57,3 +58,9 @@ def test_a_door_answers_those_who_only_ask_which_attempt_it_is() -> None:
         assert reaching([LOOPBACK], door.port, ORDERS) == [LOOPBACK]
     finally:
         door.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of interfaces are of Linux")
+def test_the_interface_on_the_way_to_an_address_is_known_by_its_name() -> None:
+    assert interface_to(LOOPBACK) == "lo"
+    assert interface_to("no address") == "", "gloo then chooses by itself"
