@@ -27,6 +27,7 @@ from benchmarks import (
     snapshot,
     startup,
     submit,
+    sweep,
 )
 from benchmarks.commands import CommandFailed, alone
 from benchmarks.measure import Plan, Result
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Result]] = {
     "logs": logs.run,
     "snapshot": snapshot.run,
     "queue": queue.run,
+    "sweep": sweep.run,
     "checkpoint": checkpoint.run,
     "ranks": ranks.run,
     "eviction": eviction.run,
