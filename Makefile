@@ -10,7 +10,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 .PHONY: install frameworks demo test test-fast test-heavy test-slow check lint types lock audit release bench docs shape clean
 
 install: .venv/installed .services/installed .services/system
-frameworks: .venv/frameworks .services/installed .services/system
+frameworks: .venv/frameworks .services/vision/installed .services/installed .services/system
 
 .venv/uv: requirements/installer.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -78,6 +78,14 @@ $(HYDRA)/installed: | .venv/installed
 	$(INSTALL) --group frameworks
 	@touch $@
 
+# torchvision: its compiled operators do not load with every build of PyTorch, and libraries that find it fail then.
+# So it lies beside them, for the example that brings operators of its own.
+VISION := .services/vision
+$(VISION)/installed: | .venv/installed
+	rm -rf $(VISION)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --target $(VISION) --no-deps --compile-bytecode torchvision==0.28.0
+	@touch $@
+
 # All that the demo trains with.
 .venv/torch: .venv/installed
 	$(INSTALL) torch==2.13.0 'numpy>=2'
@@ -109,6 +117,7 @@ types: frameworks
 	$(BIN)/mypy
 	$(BIN)/mypy examples/ants_and_bees/*.py
 	$(BIN)/mypy examples/horses_or_humans/*.py
+	$(BIN)/mypy examples/mask_rcnn/*.py
 	$(BIN)/mypy examples/ncf/*.py
 	for folder in tests/examples tests/integration tests/unit tests/unit/agent/attempt; do \
 	  $(BIN)/mypy $$folder/conftest.py || exit 1; done
