@@ -56,6 +56,7 @@ POINTS: list[tuple[str, Wanted]] = [
     ("Epoch:  3, Loss: 1.7917, Train: 0.3571, Val: 0.2180, Test: 0.2340", (3, {"loss": 1.7917, "train": 0.3571, "val": 0.218, "test": 0.234})),
     ("Round 5: accuracy = 0.8125", (5, {"accuracy": 0.8125})),
     ("epoch 2 error: 0.125", (2, {"error": 0.125})),
+    ("Epoch 4/8  loss 0.6215  mask_ap 0.4949  in 17.0 s", (4, {"loss": 0.6215, "mask_ap": 0.4949})),
     ("loss 0.5 / acc 0.75", (None, {"loss": 0.5, "acc": 0.75})),
     ("{'loss': 0.25} epoch 3", (3, {"loss": 0.25})),
     ("Epoch 3: {'loss': 0.25, 'accuracy': 0.5}", (3, {"loss": 0.25, "accuracy": 0.5})),

@@ -32,6 +32,7 @@ _NOT = _words(
     " bsz samples tokens images img it fps mfu gpu cpu date v version batch duration runtime took latency seed rank pid"
     " port world device clip gb free node min max total mins hours minutes grads params parameters epochs layers"
 )
+_BETWEEN = _words("in after for at within to from by with than")  # `loss 0.41 in 17 s`: the next number's words
 _COUNTERS = _words("epoch step iter iteration round episode update updates")
 _SPLITS = {
     "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "dev",
@@ -233,7 +234,7 @@ def _is_surely(match: re.Match[str], split: str, words: list[str]) -> bool:
 def _kind(name: str) -> str | None:
     """Distinguishes what may appear next to a metric from what may not: timings, sizes and settings."""
     tokens = set(_tokens(name))
-    if tokens & _NOT or tokens & _COUNTERS:
+    if tokens & _NOT or tokens & _COUNTERS or tokens <= _BETWEEN:
         return _IS_SURE if name in ("total_loss", "epoch_loss", "step_loss") else None
     if tokens & _SURE:
         return _IS_SURE
