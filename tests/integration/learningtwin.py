@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 from azuretwin import Cloud
 from shell import Shell
@@ -29,8 +31,17 @@ def learning_twin(root: Path) -> Iterator[Cloud]:
         shell.stoker("twin", "down", "--forget", code=None)
 
 
+def _has_blobs(cloud: Cloud) -> bool:
+    """Azurite takes its time on a busy computer."""
+    try:
+        return bool(cloud.ask("blob", start=True))
+    except TimeoutError:
+        return False
+
+
 def made_workspace(cloud: Cloud) -> str:
     """The id of a new workspace with its storage account."""
+    assert any(_has_blobs(cloud) for _ in range(5)), "the twin's Blob service does not answer"
     top = f"/resourceGroups/{GROUP}"
     cloud.arm("PUT", top, {"location": "eastus"})
     kind = {"location": "eastus", "sku": {"name": "Standard_LRS"}, "kind": "StorageV2"}
@@ -38,6 +49,40 @@ def made_workspace(cloud: Cloud) -> str:
     body = {"location": "eastus", "properties": {"storageAccount": account["id"]}}
     place = f"{top}/providers/Microsoft.MachineLearningServices/workspaces/{WORKSPACE}"
     return str(cloud.arm("PUT", place, body, _LEARNING)["id"])
+
+
+def set_up_learning(home: Path, cloud: Cloud, workspace: str, compute: str = "") -> None:
+    """What a user of the workspace writes: the login, and which workspace."""
+    told, secret = cloud.told, home / "azure.secret"
+    secret.write_text(told["client_secret"])
+    secret.chmod(0o600)
+    login = {"subscription": told["subscription"], "tenant": told["tenant"], "client": told["client_id"]}
+    places = {"arm": told["url"], "login": told["url"], "prices": f"{told['url']}/api/retail/prices"}
+    account = {**login, **places, "secret_file": str(secret), "ca_file": told["authority"], "regions": ["eastus"]}
+    (home / "azure.json").write_text(json.dumps(account))
+    (home / "azureml.json").write_text(json.dumps({"workspace": workspace, "compute": compute}))
+
+
+def node_of(cloud: Cloud, workspace: str, compute: str, job: str) -> str:
+    """The id of the VM on which a job runs; empty while there is none."""
+    place = workspace.partition(cloud.told["subscription"])[2]
+    told = cloud.arm("POST", f"{place}/computes/{compute}/listNodes", {}, _LEARNING)["nodes"]
+    names = [one["nodeId"] for one in told if one["runId"] and one["runId"].endswith(job)]
+    return next((vm for vm in cloud.running() if names and vm.endswith(f"/{names[0]}")), "")
+
+
+def tracked(cloud: Cloud, workspace: str, job: str) -> Any:
+    """A job as MLflow's tracking has it."""
+    told = cloud.told
+    context = ssl.create_default_context(cafile=told["authority"])
+    form = f"grant_type=client_credentials&client_id={told['client_id']}&client_secret={told['client_secret']}&scope=ml"
+    with urlopen(
+        Request(f"{told['url']}/{told['tenant']}/oauth2/v2.0/token", form.encode()), context=context
+    ) as answer:
+        headers = {"Authorization": f"Bearer {json.load(answer)['access_token']}"}
+    url = f"{told['url']}/mlflow/v1.0{workspace}/api/2.0/mlflow/runs/get?run_id={job}"
+    with urlopen(Request(url, headers=headers), context=context) as answer:
+        return json.load(answer)
 
 
 def sdk(cloud: Cloud, folder: Path, script: str, *words: str) -> subprocess.CompletedProcess[str]:

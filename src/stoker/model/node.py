@@ -46,6 +46,8 @@ class Pool:
 
     name: str
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)  # the provider's own, such as a list of hosts
+    most_nodes: int = 0  # at once, of all runs together; 0: unknown
+    idle_s: float = 0.0  # how long a node without a run stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ class Cluster:
 
     @property
     def pool(self) -> Pool:
-        return Pool(self.name, self.settings)
+        return Pool(self.name, self.settings, self.max_nodes, self.idle_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,9 @@ def put(cloud: CloudState, ask: Ask) -> tuple[CloudState, ArmAnswer]:
             "Tracking": {"jobServiceType": "Tracking", "endpoint": workspace.properties["mlFlowTrackingUri"]},
         },
     }
-    made = Resource(ask.id, {"properties": properties, "systemData": {"createdAt": ask.stamp()}}, ask.now)
+    by = {word: str(ask.claims.get(word, "")) for word in ("appid", "oid")}
+    body = {"properties": properties, "systemData": {"createdAt": ask.stamp()}}
+    made = Resource(ask.id, body, ask.now, {"by": by})
     return cloud.put(made), ArmAnswer(201, made.answer())
 
 

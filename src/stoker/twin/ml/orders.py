@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from stoker.twin import tokens
 from stoker.twin.ml import assets
 from stoker.twin.ml.access import blob_place, default_output, place
 from stoker.twin.state import CloudState, Resource
@@ -29,7 +30,7 @@ def order(cloud: CloudState, job: Resource, addresses: list[str], attempt: int, 
         "logs": place(cloud, workspace, str(default_output(job.name)["uri"]) + "/", now, "rcwl"),
         "distributed": bool(given.get("distribution")),
     }
-    base = _variables(cloud, workspace, job, addresses)
+    base = {**_variables(cloud, workspace, job, addresses), "MLFLOW_TRACKING_TOKEN": _token(cloud, job, now)}
     found = []
     for node in range(len(addresses)):
         ranks = range(node * processes, (node + 1) * processes)
@@ -88,6 +89,12 @@ def _variables(cloud: CloudState, workspace: Resource, job: Resource, addresses:
         "AZ_BATCH_HOST_LIST": ",".join(addresses),
         "AZ_BATCHAI_NUM_GPUS_FOUND": "0",
     }
+
+
+def _token(cloud: CloudState, job: Resource, now: datetime) -> str:
+    """Of whoever submitted the job."""
+    by = job.secret["by"]
+    return str(tokens.issue(cloud, by["appid"], by["oid"], "ml", now.timestamp())["access_token"])
 
 
 def _rank(

@@ -19,6 +19,7 @@ from stoker.twin.state import CloudState, Resource
 Wall = Callable[[float], datetime]
 
 _RETRY_S = 5.0  # after an allocation that failed
+_AGAIN_S = 5.0  # from a preemption until the job may start again
 _PREEMPTED = "PreemptionError: Nodes of this job got pre-empted. Check if the run has failed or restarted."
 
 
@@ -44,13 +45,14 @@ def _tended(cloud: CloudState, compute: Resource, now: float, wall: Wall) -> Clo
             )
     if gone:
         return cloud
-    waiting = [found for one in open_ones if (found := cloud.find(one.id)) and _waits(found)]
+    waiting = [found for one in open_ones if (found := cloud.find(one.id)) and _waits(found, now)]
     cloud, wanted = _started(cloud, compute, waiting, now, wall)
     return _scaled(cloud, compute, wanted, now, wall)
 
 
-def _waits(job: Resource) -> bool:
-    return job.properties["status"] == "Queued" and not job.secret.get("runs")
+def _waits(job: Resource, now: float) -> bool:
+    free = job.properties["status"] == "Queued" and not job.secret.get("runs")
+    return free and now >= float(job.secret.get("again_at", 0.0))
 
 
 def _busy(cloud: CloudState, compute: Resource) -> dict[str, str]:
@@ -124,7 +126,11 @@ def _after_loss(cloud: CloudState, job: Resource, now: float, wall: Wall) -> Clo
     """A preempted job starts again from its beginning; in bad weather it fails, which has been reported, too."""
     if cloud.weather.stretch > 1:
         return _ended(cloud, job, "Failed", now, wall, _PREEMPTED)
-    return cloud.put(replace(job.having(status="Queued"), secret={**job.secret, "runs": {}, "lost": False}))
+    return cloud.put(
+        replace(
+            job.having(status="Queued"), secret={**job.secret, "runs": {}, "lost": False, "again_at": now + _AGAIN_S}
+        )
+    )
 
 
 def _ended(cloud: CloudState, job: Resource, status: str, now: float, wall: Wall, why: str) -> CloudState:

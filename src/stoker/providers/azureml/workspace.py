@@ -1,0 +1,178 @@
+"""A workspace of Azure ML over its REST interface, with the login of Azure's own SDKs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlencode
+
+from stoker.errors import ProviderFailed, ProviderUnavailable
+from stoker.providers.azure.account.account import Account
+from stoker.providers.azure.account.clients import Clients, speaking
+from stoker.providers.azureml.bodies import ClusterSight, read_cluster
+from stoker.stores import Store
+from stoker.stores.access import Access, Route
+from stoker.stores.opening import open_access
+
+_API, _STORAGE_API = "2024-04-01", "2023-05-01"
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?$")
+_READY_S = 120.0  # for a new cluster
+_MISSING = 404
+_SAS_VERSION = "2021-12-02"
+_EARLY, _LASTS = timedelta(minutes=15), timedelta(hours=1)  # clocks differ
+
+
+class LearningWorkspace(Clients):
+    def __init__(self, account: Account, id: str) -> None:
+        super().__init__(account)
+        self._id = id
+
+    @cached_property
+    def region(self) -> str:
+        return str(self._told["location"])
+
+    @cached_property
+    def _told(self) -> dict[str, Any]:
+        found = self._ask("GET", "")
+        if found is None:
+            raise ProviderFailed(
+                f"Azure has no Azure ML workspace {self._id}", hint="correct `workspace` in azureml.json"
+            )
+        return found
+
+    def compute_id(self, name: str) -> str:
+        return f"{self._id}/computes/{name}"
+
+    def cluster(self, name: str) -> ClusterSight | None:
+        found = self._ask("GET", f"/computes/{name}")
+        if found is None or found["properties"].get("computeType") != "AmlCompute":
+            return None
+        scale = found["properties"]["properties"]["scaleSettings"]
+        return read_cluster(found, _seconds(str(scale.get("nodeIdleTimeBeforeScaleDown", ""))))
+
+    def make_cluster(self, name: str, body: Mapping[str, Any]) -> None:
+        """Returns when it takes jobs."""
+        self._ask("PUT", f"/computes/{name}", body)
+        deadline = time.monotonic() + _READY_S
+        while (found := self._ask("GET", f"/computes/{name}")) is None or _state(found) in ("Creating", "Updating"):
+            if time.monotonic() > deadline:
+                raise ProviderUnavailable(f"the compute cluster {name} is not ready yet")
+            time.sleep(0.5)
+        if _state(found) == "Failed":
+            raise ProviderFailed(f"Azure ML could not make the compute cluster {name}")
+
+    def environment(self, image: str) -> str:
+        """The id of the environment with this image, which is made once."""
+        place = f"/environments/stoker/versions/{hashlib.sha256(image.encode()).hexdigest()[:12]}"
+        if self._ask("GET", place) is None:
+            self._ask("PUT", place, {"properties": {"image": image, "osType": "Linux"}})
+        return f"{self._id}{place}"
+
+    def job(self, name: str) -> dict[str, Any] | None:
+        return self._ask("GET", f"/jobs/{name}")
+
+    def jobs(self, tag: str) -> Iterator[dict[str, Any]]:
+        """Those with this tag, the newest first."""
+        page = self._ask("GET", "/jobs", tag=tag)
+        while page:
+            yield from page["value"]
+            page = self._sent("GET", page["nextLink"], None) if page.get("nextLink") else None
+
+    def submit(self, name: str, body: Mapping[str, Any]) -> None:
+        self._ask("PUT", f"/jobs/{name}", body)
+
+    def relabel(self, job: Mapping[str, Any], tags: Mapping[str, str]) -> None:
+        """The rest is sent as it was read, without what Azure ML adds."""
+        given = {name: value for name, value in job["properties"].items() if name not in ("status", "services")}
+        self._ask("PUT", f"/jobs/{job['name']}", {"properties": {**given, "tags": dict(tags)}})
+
+    def cancel(self, name: str) -> None:
+        self._ask("POST", f"/jobs/{name}/cancel", {})
+
+    def error_of(self, name: str) -> str:
+        """Of a failed job, as its history has it."""
+        base = str(self._told["properties"]["discoveryUrl"])
+        urls = self._sent("GET", base, None) or {}
+        found = self._sent("GET", f"{urls.get('history', '')}/history/v1.0{self._id}/runs/{name}/details", None) or {}
+        return str((((found.get("error") or {}).get("error")) or {}).get("message") or "").strip()
+
+    # Files
+
+    def write(self, name: str, data: bytes) -> None:
+        self.files().put(name, data)
+
+    def remove(self, prefix: str) -> None:
+        self.files().remove_below(prefix)
+
+    def files(self) -> Store:
+        """What is below `stoker/` in the default datastore of the workspace, opened as Azure ML itself opens it."""
+        place = "/datastores/workspaceblobstore"
+        store, given = self._ask("GET", place), self._ask("POST", f"{place}/listSecrets", {})
+        account = self._sent("GET", self._arm(str(self._told["properties"]["storageAccount"]), _STORAGE_API), None)
+        if not store or not given or not account:
+            raise ProviderFailed("the workspace's datastore `workspaceblobstore` cannot be opened")
+        name, container = str(store["properties"]["accountName"]), str(store["properties"]["containerName"])
+        signed = str(given.get("sasToken") or "").removeprefix("?") or signature(name, container, str(given["key"]))
+        url = f"{account['properties']['primaryEndpoints']['blob'].rstrip('/')}/{container}/stoker/"
+        return open_access(Access((Route("stoker/", url, signed, writes=True),)))
+
+    # Requests
+
+    def _ask(
+        self, method: str, place: str, body: Mapping[str, Any] | None = None, **query: str
+    ) -> dict[str, Any] | None:
+        words = "".join(f"&{name}={value}" for name, value in query.items())
+        return self._sent(method, f"{self._arm(self._id + place, _API)}{words}", body)
+
+    def _arm(self, id: str, version: str) -> str:
+        return f"{self._account.arm.rstrip('/')}{id}?api-version={version}"
+
+    def _sent(self, method: str, url: str, body: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """None where it does not exist, or where nothing is answered."""
+        with speaking(f"asking Azure ML for {url.split('?')[0].rsplit('/', 1)[-1]}"):
+            from azure.core.rest import HttpRequest
+
+            given: Any = {} if body is None else {"json": dict(body)}
+            answer = self._pipeline.send_request(HttpRequest(method, url, **given))
+            if answer.status_code == _MISSING and method == "GET":
+                return None
+            answer.raise_for_status()
+            found: dict[str, Any] | None = answer.json() if answer.content else None
+            return found
+
+    @cached_property
+    def _pipeline(self) -> Any:
+        from azure.core.pipeline.policies import RetryPolicy
+        from azure.mgmt.core import ARMPipelineClient
+        from azure.mgmt.core.policies import ARMChallengeAuthenticationPolicy
+
+        scope = f"{self._account.arm.rstrip('/')}/.default"
+        policies = [RetryPolicy(), ARMChallengeAuthenticationPolicy(self._credential, scope)]
+        return ARMPipelineClient(self._account.arm, policies=policies, transport=self._transport)
+
+
+def signature(account: str, container: str, key: str) -> str:
+    """A token that reads, writes, lists and deletes in a container for an hour."""
+    now = datetime.now(UTC)
+    start, end = (f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (now - _EARLY, now + _LASTS))
+    text = "\n".join(("rwdl", start, end, f"/blob/{account}/{container}", *[""] * 3, _SAS_VERSION, "c", *[""] * 7))
+    signed = hmac.digest(base64.b64decode(key), text.encode(), hashlib.sha256)
+    query = {"sv": _SAS_VERSION, "sr": "c", "sp": "rwdl", "st": start, "se": end}
+    return urlencode({**query, "sig": base64.b64encode(signed).decode()})
+
+
+def _state(found: Mapping[str, Any]) -> str:
+    return str(found["properties"].get("provisioningState", ""))
+
+
+def _seconds(text: str) -> float:
+    found = _DURATION.match(text)
+    days, hours, minutes, rest = (float(one or 0) for one in found.groups()) if found else (0.0, 0.0, 0.0, 0.0)
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
