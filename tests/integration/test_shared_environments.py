@@ -207,3 +207,25 @@ def test_a_hash_that_differs_breaks_the_run_and_leaves_its_turn_to_others(
     assert not keys(node, layout.environment_heads(SHELF))
     assert all(node.store.get(key) == b"over" for key in keys(node, f"{SHELF}building/"))
     SharingNode(tmp_path, "2", agent).carry_out(good)
+
+
+def test_a_full_disk_ends_the_run_and_leaves_nothing_that_is_used(
+    tmp_path: Path, agent: Path, locks: Callable[..., Mapping[str, str]]
+) -> None:
+    files = locks("six==1.16.0", "pygments==2.18.0")
+    SharingNode(tmp_path, "1", agent).carry_out(files)
+    node = SharingNode(tmp_path, "2", agent)
+    node.environments.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", node.environments]).returncode:
+        pytest.skip("only root can make a small disk")
+    try:
+        report = node.finish(node.begin(files))
+        assert (report.outcome, report.cause) == (Outcome.BROKEN, Cause.DISK_FULL)
+        assert not list(node.environments.glob(f"*/{COMPLETE}"))
+        subprocess.run(["mount", "-o", "remount,size=90m", node.environments], check=True)
+        again = SharingNode(tmp_path, "3", agent)
+        again.environments = node.environments
+        again.carry_out(files)
+        assert again.restored
+    finally:
+        subprocess.run(["umount", "--lazy", node.environments], check=True)

@@ -148,8 +148,7 @@ def _bring_span(pieces: Pieces, shelf: str, span: _Span, root: str) -> None:
 
 def _write(place: str, content: memoryview, one: _Wanted) -> None:
     try:
-        _make_room(place)
-        file = os.open(place, _NEW, 0o777 if one.entry.executable else 0o666)
+        file = _opened(place, 0o777 if one.entry.executable else 0o666)
         try:
             while content:
                 content = content[os.write(file, content) :]
@@ -158,6 +157,14 @@ def _write(place: str, content: memoryview, one: _Wanted) -> None:
             os.close(file)
     except OSError as error:
         raise disk_failed("write", place, error) from error
+
+
+def _opened(place: str, mode: int) -> int:
+    try:
+        return os.open(place, _NEW, mode)
+    except FileExistsError:
+        _make_room(place)
+        return os.open(place, _NEW, mode)
 
 
 def _finish(place: str, one: _Wanted) -> None:
