@@ -16,7 +16,7 @@ from stoker.engine.money import meter
 from stoker.engine.money.fuse import Allowance, dollars
 from stoker.engine.money.spending import held_back
 from stoker.engine.sweeps.parallel import PastTrials, SweepFacts
-from stoker.model.run.run import Run
+from stoker.model.run.run import Run, RunState
 from stoker.model.run.sweep import Sweep
 
 
@@ -38,18 +38,23 @@ def shares(sweep: Sweep, past: PastTrials, runs: Collection[Run], now: datetime)
     spent = {run.id: meter.spent(run, now) for run in runs}
     rates = {run.id: meter.rate(run) for run in runs}
     left = budget - past.usd - sum(spent.values(), Decimal(0))
-    busy = sorted((run for run in runs if rates[run.id]), key=lambda run: promise(sweep, run))
-    kept = {run.id: held_back(run) for run in busy}
+    done = tuple(spent[run.id] for run in runs if run.state is RunState.SUCCEEDED)
+    past = PastTrials(past.usd, (*past.succeeded, *done))
+    kept = {run.id: held_back(run) for run in runs if rates[run.id]}
+    # The machine of a trial that has ended costs until it is gone, and nothing more.
+    busy = sorted((run for run in runs if rates[run.id] and not run.state.ended), key=lambda run: promise(sweep, run))
     pool = left - sum(kept.values(), Decimal(0))
     needs = {run.id: likely(spent[run.id], past) for run in runs}
     granted, over = _granted(pool, busy, needs)
-    total = sum(rates.values(), Decimal(0))
+    total = sum((rates[run.id] for run in busy), Decimal(0))
     whose, hint = f"the budget of {sweep.name}, {dollars(budget)},", f"stoker sweep budget {sweep.name} {2 * budget:f}"
     for run in runs:
         if not rates[run.id]:  # it starts if it can likely finish, too
             share = over if over >= needs[run.id] else Decimal(0)
         elif pool < 0:  # not even enough to finish properly: what there is, by what each costs
-            share = left * rates[run.id] / total
+            share = left * rates[run.id] / sum(rates.values(), Decimal(0))
+        elif run.state.ended:
+            share = kept[run.id]
         else:
             share = kept[run.id] + granted[run.id] + over * rates[run.id] / total
         usd = (spent[run.id] + share).quantize(meter.NANO, rounding=ROUND_DOWN)

@@ -59,6 +59,7 @@ def test_trials_together_may_never_spend_more_than_is_left(
 ) -> None:
     runs = [costing(trial(make_run, at, acc), now, seconds) for at, (seconds, acc) in enumerate(busy, 1)]
     runs += [trial(make_run, 100 + at) for at in range(waiting)]
+    runs = [replace(run, state=RunState.SUCCEEDED) if at % 4 == 3 else run for at, run in enumerate(runs)]
     before = PastTrials(sum(past, Decimal(0)), tuple(past))
     found = dict(shares(sweep(now, str(budget)), before, runs, now))
     left = budget - before.usd - sum((meter.spent(run, now) for run in runs), Decimal(0))
@@ -68,7 +69,8 @@ def test_trials_together_may_never_spend_more_than_is_left(
     for run in runs:
         if not meter.rate(run):
             assert more[run.id] <= max(left, Decimal(0))
-            assert found[run.id].shared == bool(working)
+            others = any(meter.rate(one) and not one.state.ended for one in runs)
+            assert found[run.id].shared == others
 
 
 def test_when_money_is_short_the_most_promising_trial_goes_on_and_the_least_promising_saves(
@@ -93,6 +95,17 @@ def test_a_trial_starts_only_if_it_can_likely_finish_beside_those_that_work(make
     rich, poor = (dict(shares(sweep(now, usd), past, [working, waiting], now)) for usd in ("9.00", "7.00"))
     assert rich[waiting.id].usd >= 2 and poor[waiting.id].usd == 0
     assert poor[working.id].usd == 3  # it gets everything: nobody else could use it
+
+
+def test_the_machine_of_a_trial_that_has_ended_takes_nothing_from_the_one_that_works(
+    make_run: Make, now: datetime
+) -> None:
+    """It is more promising than the other one by its metric, and its machine is not gone yet."""
+    ended = replace(costing(trial(make_run, 1, 0.9), now, 200), state=RunState.SUCCEEDED)
+    working = costing(trial(make_run, 2, 0.1), now, 10)
+    found = dict(shares(sweep(now, "10"), PastTrials(), [ended, working], now))
+    assert found[ended.id].usd < Decimal("2.50")
+    assert found[working.id].usd > Decimal("7.50")
 
 
 def test_what_a_trial_will_cost_is_what_earlier_ones_did() -> None:
