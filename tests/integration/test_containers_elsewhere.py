@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from shell import Shell
 
+from stoker.model.cause import Cause
 from stoker.testing.engines import ENGINES, IMAGE, marked, python_image
 from stoker.testing.slurm_cluster import slurm_cluster
 from stoker.testing.ssh_hosts import HostYard, lacking, ssh_hosts
@@ -134,3 +135,13 @@ def test_a_slurm_allocation_runs_an_image_and_resumes_in_the_next_one(
         assert (facts["state"], len(facts["attempts"])) == ("succeeded", 2), facts
         assert "from 10 in a container: True" in shell.stoker("logs", "job-1").stdout
         shell.wait_for(lambda: not containers(engine), "the end of all containers")
+
+
+def test_a_slurm_node_without_an_engine_says_so(shell: Shell, tmp_path: Path) -> None:
+    """Its agent ends every process of its node before it reports, and Slurm's own must not be among them."""
+    with slurm_cluster(tmp_path / "slurm") as cluster:
+        programs = without_engines(tmp_path / "bin", os.environ["PATH"], keep="")
+        shell.environ |= {**cluster.variables, "PATH": str(programs)}
+        train(shell, "slurm")
+        shell.stoker("run", code=None, patience_s=200)
+        assert shell.facts("job-1")["cause"] == Cause.CONTAINER_UNUSABLE

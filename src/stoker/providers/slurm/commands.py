@@ -187,8 +187,10 @@ def _step(number: int, node: AllocatedNode, own: Sequence[str]) -> str:
         f"--output=srun-{number}.out",
     ]
     cpus = "${SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}"
-    step = f"[ -e stopped.{number} ] || {shlex.join(words)} {cpus} {shlex.join(node.agent)}"
-    return f"( {given}{hidden}export STOKER_NODE_KEY={shlex.quote(node.key)}; {step}; : > ended.{number} ) &"
+    # The agent ends all processes that have this variable, and srun must outlive it.
+    agent = ["env", f"STOKER_NODE_KEY={node.key}", *node.agent]
+    step = f"[ -e stopped.{number} ] || {shlex.join(words)} {cpus} {shlex.join(agent)}"
+    return f"( {given}{hidden}{step}; : > ended.{number} ) &"
 
 
 def ended(job: SlurmJob) -> str:

@@ -159,9 +159,9 @@ class TestScript:
     def test_each_node_gets_a_step_with_its_own_settings_and_no_others(self, tmp_path: Path) -> None:
         (tmp_path / "it's here").mkdir()
         lines = sorted(self.run(tmp_path).splitlines())
-        assert [line.split(":")[:3] for line in lines] == [["k-0", "secret0", ""], ["k-1", "secret1", ""]]
+        assert [line.split(":")[:3] for line in lines] == [["", "secret0", ""], ["", "secret1", ""]]
         assert "--relative=1" in lines[1]
-        assert lines[1].endswith("--cpus-per-task=4 agent a b")
+        assert lines[1].endswith("--cpus-per-task=4 env STOKER_NODE_KEY=k-1 agent a b")
         assert {one.name for one in (tmp_path / "it's here").iterdir()} == {"claim", "ended.0", "ended.1"}
 
     def test_without_its_folder_it_ends_at_once(self, tmp_path: Path) -> None:
