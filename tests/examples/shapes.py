@@ -263,7 +263,7 @@ SHAPES = {
         "python train.py --save_dir ${outputs}/$STOKER_ATTEMPT",
         "outputs",
         ("outputs",),
-        Story(r"^epoch (\d+) loss", "loss", "3/epoch_39.pt"),
+        Story(r"^epoch (\d+) loss", "loss", "3/epoch_39.pkl"),
         f"--resume {NEWEST}",
     ),
     "notebook_like": Shape(
