@@ -7,7 +7,6 @@ import hashlib
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -23,10 +22,10 @@ from stoker.files import write_whole
 from stoker.model.job.fields import nearest
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
 from stoker.providers import Setup
+from stoker.providers.allocations import Allocation, Allocations, Gathering
 from stoker.providers.slurm import commands
 from stoker.providers.slurm.commands import AllocatedNode, Partition, SlurmJob
 from stoker.providers.slurm.controller import INSTALL, SlurmController, is_installed
-from stoker.providers.slurm.records import Allocation, Allocations
 from stoker.providers.slurm.wanted import LEAD_S, Wanted, lead_s, wanted
 
 NODE = "stoker.providers.slurm.node"  # shipped with the agent
@@ -53,11 +52,7 @@ class SlurmProvider:
         self._mark = (setup.server or hashlib.sha256(str(setup.home.root).encode()).hexdigest())[:12]
         self._records = Allocations(self._top / "records")
         self._controller = SlurmController()
-        self._starting = threading.Lock()
-        self._stopping = threading.Lock()
-        self._gathering: dict[
-            str, dict[str, NodeRequest]
-        ] = {}  # by first key: nodes of one allocation, until all are asked for
+        self._gathering = Gathering(self._records)
         self._agent: Path | None = None
 
     def offers(self, need: Need) -> list[Offer]:
@@ -78,17 +73,7 @@ class SlurmProvider:
         ]
 
     def start(self, request: NodeRequest) -> None:
-        """The nodes of a gang are asked for one by one: the last of them submits the allocation for all."""
-        with self._starting:
-            found = self._records.of(request.key)
-            if found and found.job:
-                return
-            group = found.keys if found else self._group(request)
-            gathered = self._gathering.setdefault(group[0], {})
-            gathered[request.key] = request
-            if set(gathered) >= set(group):
-                self._submit([gathered[key] for key in group])
-                del self._gathering[group[0]]
+        self._gathering.start(request, self._submit)
 
     def look(self) -> list[NodeSight]:
         """One request to the controller for all jobs; none while there are none."""
@@ -101,23 +86,9 @@ class SlurmProvider:
         return [sight for one in known for sight in self._sights(one, self._actual(one, jobs.get(one.name, [])))]
 
     def stop(self, key: str) -> None:
-        if self._records.of(key) is None:
-            with self._starting:
-                for gathered in self._gathering.values():
-                    gathered.pop(key, None)
-        with self._stopping:
-            found = self._records.mark_stopped(key)
-            if found and found.is_over:
-                self._stop_all(found)
-        if found and not found.is_over:
-            self._stop_one(found, key)
+        self._gathering.stop(key, self._stop_one, self._stop_all)
 
     # Starting
-
-    def _group(self, request: NodeRequest) -> tuple[str, ...]:
-        """The nodes that share its allocation: those of its attempt that have none yet."""
-        together = request.together if request.key in request.together else (request.key,)
-        return tuple(key for key in together if key == request.key or self._records.of(key) is None)
 
     def _submit(self, requests: list[NodeRequest]) -> None:
         """Written down before, and looked for by its name if that was begun once: Slurm has no keys of its own."""

@@ -13,9 +13,9 @@ from stoker.errors import ProviderUnavailable
 from stoker.model.node import Need, NodeRequest, NodeState
 from stoker.model.workspace.home import Home
 from stoker.providers import Setup
+from stoker.providers.allocations import Allocation, Allocations
 from stoker.providers.slurm import SlurmProvider
 from stoker.providers.slurm.commands import environment
-from stoker.providers.slurm.records import Allocation, Allocations
 
 FORGOTTEN = "[ \"$2\" = config ] && exit 0; echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
 
