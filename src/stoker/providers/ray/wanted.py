@@ -1,0 +1,91 @@
+"""What nodes are asked for with: settings of a cluster, and needs of a job as resources of Ray. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from stoker.errors import JobInvalid, Problem
+from stoker.model.job.fields import nearest
+from stoker.model.node import Need
+from stoker.providers.ray.jobs import RayCluster
+
+SETTINGS = ("address", "python")
+_ADDRESS = "the address of the cluster's dashboard, such as `http://head:8265`"
+_SLIVER = 0.001  # of a resource that only says what a node is
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a cluster is. Empty: nobody has said so."""
+
+    address: str = ""
+    python: str = "python"  # the one of the head's Ray, as `ray job submit` takes it
+
+
+def place(settings: Mapping[str, str], address: str) -> Place:
+    """`address` is what the surroundings say. Raises JobInvalid with the setting that cannot be used."""
+    for name in settings:
+        if name not in SETTINGS:
+            expected = "a setting of Ray: " + ", ".join(f"`{one}`" for one in SETTINGS)
+            raise JobInvalid([Problem(f"setting {name}", f"`{settings[name]}`", expected, nearest(name, SETTINGS))])
+    given = settings.get("address", address)
+    return Place(_checked(given) if given else "", settings.get("python") or "python")
+
+
+def _checked(given: str) -> str:
+    try:
+        found = urlsplit(given)
+        usable = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        other = (
+            "; this one is for Ray's own programs" if given == "auto" or "://" not in given or "ray://" in given else ""
+        )
+        raise JobInvalid([Problem("address", f"`{given}`", f"{_ADDRESS}{other}")])
+    return given.rstrip("/")
+
+
+def bundle(need: Need) -> dict[str, float]:
+    """Of each node: one CPU, if the job says nothing."""
+    found: dict[str, float] = {"CPU": need.cpus or 1}
+    if need.gpus:
+        found["GPU"] = need.gpus
+    if need.gpus and need.gpu:
+        found[f"accelerator_type:{need.gpu}"] = _SLIVER
+    if need.memory_gb:
+        found["memory"] = int(need.memory_gb * 1e9)
+    return found
+
+
+def fitting(cluster: RayCluster, wanted: Mapping[str, float]) -> int:
+    """How many of its nodes are that large, busy or not."""
+    return sum(all(has.get(name, 0) >= amount for name, amount in wanted.items()) for has in cluster.nodes)
+
+
+def check(cluster: RayCluster, need: Need) -> None:
+    """Raises JobInvalid for what the cluster has never got, where no autoscaler makes more nodes."""
+    if cluster.grows or not cluster.nodes:
+        return
+    wanted = bundle(need)
+    for name, field, unit, scale in _FIELDS:
+        most = max(has.get(name, 0) for has in cluster.nodes) / scale
+        if wanted.get(name, 0) / scale > most:
+            found = f"`{wanted[name] / scale:g}`"
+            raise JobInvalid([Problem(field, found, f"at most {most:g}{unit}: no node of this Ray cluster has more")])
+    if fitting(cluster, wanted) == 0 and need.gpu:
+        raise JobInvalid([Problem("gpu", f"`{need.gpu}`", f"one of this Ray cluster: {_models(cluster)}")])
+    if (room := fitting(cluster, wanted)) < need.nodes:
+        expected = f"at most {room}: this Ray cluster has no more nodes that are large enough, and no autoscaler"
+        raise JobInvalid([Problem("nodes", f"`{need.nodes}`", expected)])
+
+
+_FIELDS = (("GPU", "gpus", "", 1), ("CPU", "cpus", "", 1), ("memory", "memory", " GB", 1e9))
+
+
+def _models(cluster: RayCluster) -> str:
+    prefix = "accelerator_type:"
+    found = {name.removeprefix(prefix) for has in cluster.nodes for name in has if name.startswith(prefix)}
+    return ", ".join(f"`{one}`" for one in sorted(found)) or "its nodes have none that Ray knows"
