@@ -82,7 +82,7 @@ class Allocations:
             self._read.pop(path, None)
 
 
-class Gathering:
+class GangGathering:
     """Nodes of a gang are asked for one by one, and allocated together: the last of them submits the allocation."""
 
     def __init__(self, records: Allocations) -> None:

@@ -13,7 +13,7 @@ from stoker.errors import JobInvalid
 from stoker.model.node import Need, NodeRequest
 from stoker.providers.ray import sent, wanted
 from stoker.providers.ray.jobs import RayCluster
-from stoker.providers.ray.wanted import Place
+from stoker.providers.ray.wanted import RayPlace
 
 LARGE = {"CPU": 8.0, "GPU": 2.0, "memory": 32e9, "accelerator_type:A100": 1.0}
 SMALL = {"CPU": 2.0, "memory": 8e9}
@@ -21,9 +21,9 @@ FIXED = RayCluster((LARGE, SMALL, SMALL), grows=False)
 
 
 def test_a_cluster_names_its_dashboard_and_takes_precedence_over_the_surroundings() -> None:
-    assert wanted.place({}, "") == Place("")
-    assert wanted.place({}, "http://head:8265/") == Place("http://head:8265")
-    assert wanted.place({"address": "https://gpu", "python": "/opt/python"}, "http://head:8265") == Place(
+    assert wanted.place({}, "") == RayPlace("")
+    assert wanted.place({}, "http://head:8265/") == RayPlace("http://head:8265")
+    assert wanted.place({"address": "https://gpu", "python": "/opt/python"}, "http://head:8265") == RayPlace(
         "https://gpu", "/opt/python"
     )
 

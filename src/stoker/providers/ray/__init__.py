@@ -16,7 +16,7 @@ from stoker.agent.pack import pack
 from stoker.errors import NotSetUp, ProviderFailed, ProviderUnavailable
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer, Pool
 from stoker.providers import Setup, surroundings
-from stoker.providers.allocations import Allocation, Allocations, Gathering
+from stoker.providers.allocations import Allocation, Allocations, GangGathering
 from stoker.providers.ray import sent, wanted
 from stoker.providers.ray.jobs import RayJob, RayJobs
 from stoker.stores.access import Access
@@ -35,7 +35,7 @@ class RayProvider:
         self._home = setup.home
         self._mark = (setup.server or hashlib.sha256(str(setup.home.root).encode()).hexdigest())[:12]
         self._records = Allocations(setup.home.root / "ray")
-        self._gathering = Gathering(self._records)
+        self._gathering = GangGathering(self._records)
         self._clusters: dict[str, RayJobs] = {}  # by address
         self._agent: Path | None = None
 
@@ -162,7 +162,7 @@ class RayProvider:
 
     # What is known of clusters
 
-    def _place(self, pool: Pool | None) -> wanted.Place:
+    def _place(self, pool: Pool | None) -> wanted.RayPlace:
         return wanted.place(pool.settings if pool else {}, surroundings({}).get("RAY_ADDRESS", ""))
 
     def _jobs(self, address: str) -> RayJobs:

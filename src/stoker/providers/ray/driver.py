@@ -45,7 +45,7 @@ _RAYS = {
 }
 
 
-class Keeper:
+class RayKeeper:
     """The actor on a node. If its worker ends, however it does, the guard of the agent ends the agent."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Keeper:
             self._life = -1
 
 
-class Nodes:
+class RayNodes:
     """What is known of each: a state, words for people, and the code of an error."""
 
     def __init__(self, given: "dict[str, Any]") -> None:
@@ -133,11 +133,11 @@ class Nodes:
         return said
 
 
-class Driver:
+class RayDriver:
     def __init__(self, given: "dict[str, Any]", guard: str, agent: bytes) -> None:
         self._given, self._guard = given, guard
         self._agent = ray.put(agent)
-        self._nodes = Nodes(given)
+        self._nodes = RayNodes(given)
         self._keepers: dict[str, Any] = {}
         self._begins: dict[Any, str] = {}
         self._waits: dict[Any, str] = {}
@@ -171,7 +171,7 @@ class Driver:
         self._group = placement_group([bundle] * len(nodes), strategy="STRICT_SPREAD")
         address = ray.get_runtime_context().gcs_address
         for number, node in enumerate(nodes):
-            asked = ray.remote(Keeper).options(
+            asked = ray.remote(RayKeeper).options(
                 num_cpus=bundle.get("CPU", 0),
                 num_gpus=bundle.get("GPU", 0),
                 memory=bundle.get("memory"),
@@ -295,7 +295,7 @@ def _words(error: Exception) -> str:
 def main(sent: bytes) -> int:
     with zipfile.ZipFile(io.BytesIO(sent)) as packed:
         given = json.loads(packed.read("given.json"))
-        return Driver(given, packed.read("guard.py").decode(), packed.read("agent.pyz")).run()
+        return RayDriver(given, packed.read("guard.py").decode(), packed.read("agent.pyz")).run()
 
 
 if __name__ == "__main__":

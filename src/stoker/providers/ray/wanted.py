@@ -17,21 +17,21 @@ _SLIVER = 0.001  # of a resource that only says what a node is
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RayPlace:
     """Where a cluster is. Empty: nobody has said so."""
 
     address: str = ""
     python: str = "python"  # the one of the head's Ray, as `ray job submit` takes it
 
 
-def place(settings: Mapping[str, str], address: str) -> Place:
+def place(settings: Mapping[str, str], address: str) -> RayPlace:
     """`address` is what the surroundings say. Raises JobInvalid with the setting that cannot be used."""
     for name in settings:
         if name not in SETTINGS:
             expected = "a setting of Ray: " + ", ".join(f"`{one}`" for one in SETTINGS)
             raise JobInvalid([Problem(f"setting {name}", f"`{settings[name]}`", expected, nearest(name, SETTINGS))])
     given = settings.get("address", address)
-    return Place(_checked(given) if given else "", settings.get("python") or "python")
+    return RayPlace(_checked(given) if given else "", settings.get("python") or "python")
 
 
 def _checked(given: str) -> str:

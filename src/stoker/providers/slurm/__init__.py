@@ -22,7 +22,7 @@ from stoker.files import write_whole
 from stoker.model.job.fields import nearest
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
 from stoker.providers import Setup
-from stoker.providers.allocations import Allocation, Allocations, Gathering
+from stoker.providers.allocations import Allocation, Allocations, GangGathering
 from stoker.providers.slurm import commands
 from stoker.providers.slurm.commands import AllocatedNode, Partition, SlurmJob
 from stoker.providers.slurm.controller import INSTALL, SlurmController, is_installed
@@ -52,7 +52,7 @@ class SlurmProvider:
         self._mark = (setup.server or hashlib.sha256(str(setup.home.root).encode()).hexdigest())[:12]
         self._records = Allocations(self._top / "records")
         self._controller = SlurmController()
-        self._gathering = Gathering(self._records)
+        self._gathering = GangGathering(self._records)
         self._agent: Path | None = None
 
     def offers(self, need: Need) -> list[Offer]:
