@@ -61,7 +61,6 @@ def watch(folder: Path, script: str) -> Watched:
         "agent": str(pack(folder / "agents")),
         "folder": str(place),
         "options": [*options, "--environments", str(folder / "environments")],
-        "environment": dict(os.environ),
         "variables": {"STOKER_NODE_KEY": key, "HF_TOKEN": "hidden-17"},
     }
     given = os.memfd_create("given")

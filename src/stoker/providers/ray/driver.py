@@ -60,13 +60,11 @@ class RayKeeper:
         folder = top / "nodes" / node["key"]
         for one in (top, top / "agents", top / "environments", top / "nodes", folder):
             one.mkdir(parents=True, exist_ok=True, mode=0o700)
-        environment = {name: value for name, value in os.environ.items() if name not in _RAYS}
         settings = {
             "key": node["key"],
             "agent": str(_kept(top / "agents", agent)),
             "folder": str(folder),
             "options": [*node["options"], "--folder", str(folder), "--environments", str(top / "environments")],
-            "environment": {**environment, "RAY_ADDRESS": address},
             "variables": {**node["variables"], "RAY_ADDRESS": address},
         }
         self._clean = [
@@ -84,8 +82,9 @@ class RayKeeper:
         os.write(given, json.dumps(settings).encode())
         life, self._life = os.pipe()
         self._done, done = os.pipe()
+        cleaned = ["env", *(word for name in sorted(_RAYS) for word in ("-u", name)), f"RAY_ADDRESS={address}"]
         words = [sys.executable, "-I", "-S", "-c", guard, str(life), str(done), str(given)]
-        subprocess.run(words, pass_fds=(life, done, given), stdin=subprocess.DEVNULL, check=True)
+        subprocess.run([*cleaned, *words], pass_fds=(life, done, given), stdin=subprocess.DEVNULL, check=True)
         for fd in (life, done, given):
             os.close(fd)
 

@@ -39,10 +39,10 @@ def _watched(settings: dict, life: int) -> int:  # type: ignore[type-arg]  # als
     """Until the agent ends, or has to: its exit code."""
     variables = os.memfd_create("variables")
     os.write(variables, json.dumps(settings["variables"]).encode())
-    words = [sys.executable, "-I", "-S", settings["agent"], "run", *settings["options"]]
+    mark = ["env", f"STOKER_NODE_KEY={settings['key']}"]
+    words = [*mark, sys.executable, "-I", "-S", settings["agent"], "run", *settings["options"]]
     agent = subprocess.Popen(
         [*words, "--variables-fd", str(variables)],
-        env={**settings["environment"], "STOKER_NODE_KEY": settings["key"]},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -65,7 +65,6 @@ def _end(settings: dict) -> None:  # type: ignore[type-arg]  # also run by older
         try:
             ended = subprocess.run(
                 [*words, "--key", settings["key"]],
-                env=settings["environment"],
                 timeout=END_S,
                 check=False,
                 stdin=subprocess.DEVNULL,
