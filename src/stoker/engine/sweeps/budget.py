@@ -58,7 +58,7 @@ def shares(sweep: Sweep, past: PastTrials, runs: Collection[Run], now: datetime)
         else:
             share = kept[run.id] + granted[run.id] + over * rates[run.id] / total
         usd = (spent[run.id] + share).quantize(meter.NANO, rounding=ROUND_DOWN)
-        yield run.id, Allowance(usd, whose, shared=bool(busy) and not rates[run.id], hint=hint)
+        yield run.id, Allowance(usd, whose, shared=bool(kept) and not rates[run.id], hint=hint)
 
 
 def _granted(pool: Decimal, busy: Sequence[Run], needs: Mapping[str, Decimal]) -> tuple[dict[str, Decimal], Decimal]:
