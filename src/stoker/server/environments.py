@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.errors import Conflict, Malformed, NotFound, StokerError
+from stoker.errors import Conflict, Malformed, Missing, NotFound, StokerError
 from stoker.model import untrusted
 from stoker.model.cause import Cause
 from stoker.model.environment import COMPLETE, HEAD_BYTES, LIST_BYTES, BuiltEnvironment, PackedFiles
@@ -93,9 +93,13 @@ class EnvironmentRecords:
                 yield untrusted.load(BuiltEnvironment, data, self._clock.now()), file.parent
 
     def _heads(self, store: Store, person: str) -> Iterator[BuiltEnvironment]:
-        for one in list(store.list(layout.environment_heads(self._shelf_of(person)).rstrip("/"))):
-            with suppress(Malformed):
-                yield untrusted.fetch(BuiltEnvironment, store, one.key, HEAD_BYTES, self._clock.now())
+        """A head with another id would be removed in place of the one that has it."""
+        shelf = self._shelf_of(person)
+        for one in list(store.list(layout.environment_heads(shelf).rstrip("/"))):
+            with suppress(Malformed, Missing):
+                found = untrusted.fetch(BuiltEnvironment, store, one.key, HEAD_BYTES, self._clock.now())
+                if one.key == layout.environment_head(shelf, found.id):
+                    yield found
 
     def _remove_here(self, built: BuiltEnvironment, venv: Path) -> None:
         users = {one.name: one for one in users_of(venv).glob("*")}

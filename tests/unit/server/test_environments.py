@@ -113,6 +113,13 @@ def test_where_another_one_is_unreadable_no_content_is_removed(world: Records) -
     assert world.records.all("ada") == []
 
 
+def test_one_that_was_written_in_the_place_of_another_is_not_listed(world: Records) -> None:
+    world.keep(ONE, "ants", ("a" * 64,))
+    heads = layout.environment_heads(layout.environments("ada"))
+    world.store.put(f"{heads}{TWO}.json", world.store.get(f"{heads}{ONE}.json"))
+    assert [one.built.id for one in world.records.all("ada")] == [ONE]
+
+
 def test_one_that_an_active_run_uses_stays(world: Records) -> None:
     venv = world.build_here(ONE, "active")
     world.active = {"active"}

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from stoker.errors import FileChanged, Malformed, StokerError
+from stoker.errors import FileChanged, Malformed, SnapshotRefused, StokerError
 from stoker.model import untrusted
 from stoker.model.environment import HEAD_BYTES, LIST_BYTES, BuiltEnvironment, PackedFiles
 from stoker.model.snapshot import Entry, EntryKind
@@ -22,13 +23,15 @@ from stoker.model.wire import dump
 from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.transfer.files import Item, side_by_side, upload
+from stoker.stores.trees.unpack import checked
 
 PACK_BYTES = 24 << 20  # of small files; in memory while it is uploaded
 _EARLIER = 5  # environments whose packs are used again
 _AT_ONCE = 4
 _THREADS = 4  # hashing releases the interpreter's lock
 _OWN_TOP = ("pyvenv.cfg", "CACHEDIR.TAG", ".gitignore", ".lock", "lib64")
-_OWN_BIN = ("python", "activate", "deactivate", "pydoc")
+# Packages have programs such as `pydocstyle` and `activate-global-python-argcomplete`.
+_OWN_BIN = re.compile(r"python[\d.]*t?|activate(\.\w+|_this\.py)?|(deactivate|pydoc)\.bat")
 Place = tuple[str, int]  # the name of a pack, and where a content starts in it
 
 
@@ -71,7 +74,7 @@ def _is_venvs_own(path: str) -> bool:
     folder, _, name = path.rpartition("/")
     if not folder:
         return name in _OWN_TOP or name.startswith(".stoker")
-    return folder == "bin" and name.startswith(_OWN_BIN)
+    return folder == "bin" and _OWN_BIN.fullmatch(name) is not None
 
 
 def _file(root: str, path: str) -> VenvFile:
@@ -156,6 +159,10 @@ def read_list(store: Store, shelf: str, head: BuiltEnvironment) -> PackedFiles:
     found = untrusted.load(PackedFiles, data, datetime.now(UTC))
     if not found.is_sound or any(leaves(one.path, one.target) for one in found.entries if one.target):
         raise Malformed(f"the list of `{head.ref}` is not one that an agent writes")
+    try:
+        checked(found.entries)
+    except SnapshotRefused as refused:
+        raise Malformed(f"the list of `{head.ref}` is not one that an agent writes: {refused.message}") from None
     return found
 
 

@@ -189,10 +189,18 @@ def note_files(venv: Path, entries: Sequence[Entry]) -> None:
 def _linkable(venv: Path) -> dict[str, tuple[str, int, int]]:
     """By content: the file of another venv, with its size and time of change."""
     found: dict[str, tuple[str, int, int]] = {}
-    lists = sorted(venv.parent.glob(f"*/{LISTED}"), key=lambda file: -file.stat().st_mtime)[:_LINKED_FROM]
+    lists = sorted(venv.parent.glob(f"*/{LISTED}"), key=_age)[:_LINKED_FROM]
     for file in lists:
         with suppress(OSError, ValueError):  # removed meanwhile
             for line in file.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
                 content, size, changed_ns, path = line.split(" ", 3)
                 found.setdefault(content, (f"{file.parent}/{path}", int(size), int(changed_ns)))
     return found
+
+
+def _age(file: Path) -> float:
+    """The least is the newest; last is one that was removed meanwhile."""
+    try:
+        return -file.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from uv import find_uv_bin
 
 from stoker.agent.environment.packing import NotRelocatable, files_of, keep, read_list
 from stoker.agent.environment.system import system_of
-from stoker.agent.environment.unpacking import bring, note_files
+from stoker.agent.environment.unpacking import LISTED, bring, note_files
 from stoker.errors import Corrupt, Malformed
 from stoker.model.environment import BuiltEnvironment
 from stoker.model.snapshot import Entry, EntryKind
@@ -112,6 +114,48 @@ def test_a_list_that_leaves_its_folder_is_not_read(entry: Entry, tmp_path: Path,
     store.put(layout.environment_list(SHELF, sha256), data)
     with pytest.raises(Malformed):
         read_list(store, SHELF, replace(head, listed=sha256))
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        (Entry("lib/up", EntryKind.LINK, target=".."), Entry("lib/up/a.py", sha256="a" * 64, size_bytes=1)),
+        (Entry("lib/b.py", sha256="a" * 64, size_bytes=1), Entry("lib/b.py", sha256="b" * 64, size_bytes=1)),
+    ],
+)
+def test_a_list_with_files_behind_a_link_or_one_path_twice_is_not_read(
+    links: tuple[Entry, Entry], tmp_path: Path, store: FolderStore
+) -> None:
+    head = kept(store, venv(tmp_path / "one"))
+    files = read_list(store, SHELF, head)
+    data = dump(replace(files, entries=(*links, *files.entries[2:])))
+    sha256 = hashlib.sha256(data).hexdigest()
+    store.put(layout.environment_list(SHELF, sha256), data)
+    with pytest.raises(Malformed):
+        read_list(store, SHELF, replace(head, listed=sha256))
+
+
+@pytest.mark.parametrize("name", ["pydocstyle", "pydoctor", "activate-global-python-argcomplete", "python-argcomplete"])
+def test_a_program_whose_name_begins_like_one_of_the_venvs_own_is_shared(name: str, tmp_path: Path) -> None:
+    place = venv(tmp_path / "one")
+    (place / "bin" / name).write_text("#!/bin/sh\n")
+    assert f"bin/{name}" in [one.entry.path for one in files_of(place)]
+
+
+def test_nothing_that_uv_makes_by_itself_is_shared(tmp_path: Path) -> None:
+    subprocess.run([find_uv_bin(), "venv", "--quiet", str(tmp_path / "one")], check=True)
+    assert [one.entry.path for one in files_of(tmp_path / "one") if not one.entry.path.startswith("lib/")] == []
+
+
+def test_a_venv_that_is_removed_meanwhile_is_no_source_of_links(
+    tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = kept(store, venv(tmp_path / "one"))
+    gone = tmp_path / "gone" / LISTED
+    here = tmp_path.glob(f"*/{LISTED}")
+    monkeypatch.setattr(Path, "glob", lambda *_: [gone, *here])
+    (tmp_path / "two").mkdir()
+    assert bring(store, SHELF, read_list(store, SHELF, head), tmp_path / "two").linked_files == 4
 
 
 def test_a_program_that_names_its_own_folder_is_not_shared(tmp_path: Path) -> None:
