@@ -26,6 +26,7 @@ from stoker.model.orders import Orders
 TRIES, PAUSE_S = 3, 2.0  # for a registry that cannot be reached
 AWAIT_S = 5.0  # between looks for the image that another node builds
 _HUB = "docker.io"
+_HUB_OF_DOCKER = "https://index.docker.io/v1/"  # what Docker looks for in a file of logins
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,19 @@ class ImageShop:
     def obtain(self, source: ImageSource) -> EngineSight:
         """Raises Broken with what a person can do, or Stopped."""
         named = hashlib.sha256(source.image.encode()).hexdigest()[:32]
-        with locked(self.machine.environments / f"image-{named}", self.shop):
-            found = self.engine.look(source.image, self.settings)
-            if found.image is None:
-                start = time.monotonic()
-                done = self._made(source) if source.dockerfile else self._pulled(source.image)
-                self.shop.tell("environment", f"the image was {done} in {time.monotonic() - start:.1f} s")
+        start, done = time.monotonic(), ""
+        while not done:
+            with locked(self.machine.environments / f"image-{named}", self.shop):
                 found = self.engine.look(source.image, self.settings)
+                if found.image is not None:
+                    break
+                done = self._made(source) if source.dockerfile else self._pulled(source.image)
+            if not done:  # not under the lock: the node that builds may be on this computer
+                self.shop.stopping.wait(AWAIT_S)
+                self.shop.stopping.check()
+        if done:
+            self.shop.tell("environment", f"the image was {done} in {time.monotonic() - start:.1f} s")
+            found = self.engine.look(source.image, self.settings)
         if found.trouble or found.image is None:
             raise AttemptBroken(
                 f"{self.engine.name} does not have the image `{source.image}`: {found.trouble}".rstrip(": "),
@@ -56,18 +63,17 @@ class ImageShop:
         return found
 
     def _made(self, source: ImageSource) -> str:
-        """Of the nodes of a gang the first one builds, and the others pull what it has pushed."""
+        """Of the nodes of a gang the first one builds, and the others pull what it has pushed. Empty: it is not there
+        yet."""
         shared = bool(self.orders.job.environment.registry)
-        while shared:
+        if shared:
             try:
                 return self._pulled(source.image)
             except AttemptBroken as refused:
                 if refused.cause != Cause.IMAGE_MISSING:
                     raise
-            if self.orders.node == 0:
-                break
-            self.shop.stopping.wait(AWAIT_S)
-            self.shop.stopping.check()
+            if self.orders.node:
+                return ""
         what = f"build the image from `{Path(source.dockerfile).name}`"
         with self._settings_for(source.base) as settings:
             carry_out(self.engine.obtain(source), what, settings, self.shop)
@@ -100,7 +106,7 @@ class ImageShop:
             yield self.settings
             return
         words = base64.b64encode(":".join(login).encode()).decode()
-        hosts = {registry_of(image): {"auth": words}}
+        hosts = {host: {"auth": words} for host in _names(registry_of(image))}
         kept = os.memfd_create("login")
         try:
             os.write(kept, json.dumps({"auths": hosts}).encode())
@@ -134,6 +140,11 @@ def registry_of(image: str) -> str:
     return first if slash and (set(first) & set(".:") or first == "localhost") else _HUB
 
 
+def _names(registry: str) -> tuple[str, ...]:
+    """In a file of logins."""
+    return (registry, _HUB_OF_DOCKER) if registry == _HUB else (registry,)
+
+
 _MEANINGS = (
     (
         r"no space left|disk quota exceeded|not enough space",
@@ -142,7 +153,7 @@ _MEANINGS = (
         "remove images there, or ask for a larger disk",
     ),
     (
-        r"manifest unknown|manifest for .* not found|name unknown|\bnot found\b|repository .* does not exist",
+        r"manifest unknown|manifest for .* not found|name unknown|\bnot found\b|repository (.* )?does not exist",
         Cause.IMAGE_MISSING,
         "the registry does not have it, or hides it without a login",
         "check its name and tag, and name a login as `environment.login`",
