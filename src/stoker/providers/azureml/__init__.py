@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import secrets
 import threading
 import time
@@ -93,9 +92,10 @@ class AzureMlProvider:
             return
         name = self._job_name(key)
         if (job := self._workspace.job(name)) is None:
+            self._workspace.remove(f"stoker/{name}/")  # of a start that ended before its job was submitted
             return
         deadline = time.monotonic() + _OVER_S
-        if job["properties"]["status"] not in bodies.ENDED:
+        if job["properties"]["status"] not in bodies.OVER:
             self._workspace.cancel(name)
         while (job := self._workspace.job(name)) and job["properties"]["status"] not in bodies.ENDED:
             if time.monotonic() > deadline:
@@ -137,25 +137,22 @@ class AzureMlProvider:
     # Looking
 
     def _sight(self, job: Mapping[str, Any]) -> NodeSight | None:
-        given = job["properties"]
-        told: Mapping[str, str] = given["tags"]
-        if told.get(bodies.TAG) != "node":
+        told, status = bodies.read_tags(job), job["properties"]["status"]
+        if told is None:
             return None
-        state, status = bodies.STATES.get(given["status"], NodeState.STARTING), given["status"]
-        began = told.get(bodies.BEGAN) == "yes"
-        if state is NodeState.UP and not began:
-            self._workspace.relabel(job, {**told, bodies.BEGAN: "yes"})
-        lease = datetime.fromisoformat(told[bodies.LEASE]) if told.get(bodies.LEASE) else None
+        state = bodies.STATES.get(status, NodeState.STARTING)
+        if state is NodeState.UP and not told.began:
+            self._workspace.relabel(job, {**job["properties"]["tags"], bodies.BEGAN: "yes"})
         sight = NodeSight(
-            key=told[bodies.KEY],
+            key=told.key,
             state=state,
             resources=(f"job/{job['name']}",),
-            server="" if told[bodies.SERVER] == self._mark else told[bodies.SERVER],
-            usd_per_hour=Decimal(told.get(bodies.USD, "0")) if state is NodeState.UP else Decimal(0),
-            lease_until=lease,
-            expired=lease is not None and lease < datetime.now(UTC),
+            server="" if told.server == self._mark else told.server,
+            usd_per_hour=told.usd if state is NodeState.UP else Decimal(0),
+            lease_until=told.lease,
+            expired=told.lease is not None and told.lease < datetime.now(UTC),
         )
-        if state is NodeState.STARTING and began:
+        if state is NodeState.STARTING and told.began:
             return replace(sight, state=NodeState.GONE, taken=True, reason="its node was preempted (Azure ML)")
         if state is NodeState.STARTING:
             return replace(sight, waits=self._why(job))
@@ -181,7 +178,7 @@ class AzureMlProvider:
     # Names
 
     def _job_name(self, key: str) -> str:
-        return f"stoker-{self._mark}-{re.sub(r'[^A-Za-z0-9_-]', '-', key)}"
+        return bodies.job_name(self._mark, key)
 
     @cached_property
     def _account(self) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +15,8 @@ from stoker.model.node import NodeRequest, NodeState, Offer, Pool
 
 TAG, KEY, SERVER = "stoker", "stoker-key", "stoker-server"  # of a job: that it is a node, which, and whose
 USD, LEASE, BEGAN = "stoker-usd-per-hour", "stoker-lease", "stoker-began"
-ENDED = ("Completed", "Failed", "Canceled", "NotResponding")
+OVER = ("Completed", "Failed", "Canceled")
+ENDED = (*OVER, "NotResponding")  # which may still work, and comes back at times
 STATES = {
     "Running": NodeState.UP,
     "Finalizing": NodeState.UP,
@@ -75,6 +78,38 @@ def tags(mark: str, request: NodeRequest, usd: Decimal, lease: str) -> dict[str,
     named = {f"stoker-{name}": value for name, value in request.labels.items() if value}
     own = {TAG: "node", KEY: request.key, SERVER: mark, USD: str(usd), LEASE: lease}
     return {name: value[:250] for name, value in {**named, **own}.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTags:
+    """Tags of a job that is a node. People can change and copy them in the studio."""
+
+    key: str
+    server: str
+    usd: Decimal
+    lease: datetime | None
+    began: bool
+
+
+def read_tags(job: Mapping[str, Any]) -> NodeTags | None:
+    """None: the job is no node, such as a copy of one, which has its tags."""
+    told = job["properties"].get("tags") or {}
+    key, server = str(told.get(KEY, "")), str(told.get(SERVER, ""))
+    if told.get(TAG) != "node" or not key or job["name"] != job_name(server, key):
+        return None
+    try:
+        lease = datetime.fromisoformat(told[LEASE]).astimezone(UTC)
+    except (KeyError, TypeError, ValueError):
+        lease = None
+    try:
+        usd = Decimal(told[USD])
+    except (KeyError, TypeError, ValueError, ArithmeticError):
+        usd = Decimal(0)
+    return NodeTags(key, server, usd if usd.is_finite() else Decimal(0), lease, told.get(BEGAN) == "yes")
+
+
+def job_name(server: str, key: str) -> str:
+    return f"stoker-{server}-{re.sub(r'[^A-Za-z0-9_-]', '-', key)}"
 
 
 def released(told: Mapping[str, str]) -> dict[str, str]:

@@ -31,7 +31,6 @@ _IMAGE = {
 }
 _PROGRAM = Path(__file__).with_name("node.py")
 _LONGEST_S = 30 * 24 * 3600.0
-_RETRY_S = 5.0  # after a failed allocation
 
 
 def group_of(cloud: CloudState, compute: Resource) -> str:

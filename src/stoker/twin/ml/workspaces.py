@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from stoker.twin.arm import resources
 from stoker.twin.arm.ask import ArmAnswer, Ask, accepted, begin, needed, page, route, shown
 from stoker.twin.arm.storage import ACCOUNTS
@@ -137,8 +135,3 @@ def workspace_of(cloud: CloudState, ask: Ask) -> Resource:
     while target.kind.lower() != WORKSPACES.lower():
         target = target.parent
     return resources.require(cloud, ask.at(target.id, {}, "GET"))
-
-
-def told(workspace: Resource) -> dict[str, Any]:
-    """The parts of its address that every service path has."""
-    return {"subscription": workspace.target.subscription, "group": workspace.group, "name": workspace.name}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import math
 import os
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from typing import Any, BinaryIO
 EVENTS = "http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01"
 EVERY_S = 1.0
 TIMEOUT_S = 20.0
+LAST_S = 60.0  # for what the script said last
 MOST_POINTS = 1000  # of one request of MLflow
 _PIECE = 65_536
 
@@ -28,16 +31,16 @@ def main(inputs: str, name: str, unseal: Callable[[str, bytes, str], str]) -> in
     told = json.loads(unseal(key, Path(inputs, "sealed").read_bytes(), name))
     place = Path(tempfile.mkdtemp(prefix="stoker-", dir=Path.cwd()))
     options = ["--folder", str(place / "node"), "--environments", str(place / "environments"), "--events", EVENTS]
-    with tempfile.TemporaryFile() as handed:
+    with os.fdopen(os.memfd_create("variables"), "wb", buffering=0) as handed:
         handed.write(json.dumps(told["variables"]).encode())
-        handed.flush()
         fd = handed.fileno()
         agent = [sys.executable, "-I", "-S", str(Path(inputs, "agent.pyz").resolve()), "run", *told["words"], *options]
         child = subprocess.Popen([*agent, "--variables-fd", str(fd)], pass_fds=(fd,), stdin=subprocess.DEVNULL)
     studio = StudioMirror(place / "node", tracking, run, token)
-    threading.Thread(target=studio.run, args=(child.poll,), daemon=True).start()
+    mirror = threading.Thread(target=studio.run, args=(child.poll,), daemon=True)
+    mirror.start()
     code = child.wait()
-    studio.copy()
+    mirror.join(LAST_S)
     return code
 
 
@@ -52,12 +55,14 @@ class StudioMirror:
         self._rests: dict[Path, bytes] = {}
 
     def run(self, over: Callable[[], int | None]) -> None:
+        """Until the agent has ended, and then once more."""
         while over() is None:
             self.copy()
             time.sleep(EVERY_S)
+        self.copy()
 
     def copy(self) -> None:
-        """What is new since the last time."""
+        """What is new since the last time. For one thread."""
         points = []
         for path in (self._log, self._metrics):
             with suppress(OSError):
@@ -65,7 +70,7 @@ class StudioMirror:
                     if path == self._log:
                         os.write(1, piece)
                     points += [point for line in self._lines(path, piece) for point in _points(line)]
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, http.client.HTTPException):
             self._send(points)
 
     def _more(self, path: Path) -> bytes:
@@ -92,13 +97,17 @@ class StudioMirror:
 
 
 def _points(line: bytes) -> list[dict[str, Any]]:
-    """The numbers of a line, as MLflow takes them; none of one that is no JSON object."""
+    """The numbers of a line, as MLflow takes them: finite ones. None of one that is no JSON object."""
     if not line.startswith(b"{"):
         return []
-    with suppress(ValueError, TypeError):
+    with suppress(ValueError, TypeError, OverflowError, RecursionError):
         said = json.loads(line)
         said |= said.pop("values", None) or {}
         step, now = int(said.pop("step", None) or 0), int(time.time() * 1000)
         numbers = {name: one for name, one in said.items() if type(one) in (int, float) and name not in ("at", "rank")}
-        return [{"key": name, "value": float(one), "timestamp": now, "step": step} for name, one in numbers.items()]
+        return [
+            {"key": name, "value": float(one), "timestamp": now, "step": step}
+            for name, one in numbers.items()
+            if math.isfinite(one)
+        ]
     return []
