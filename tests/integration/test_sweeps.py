@@ -97,3 +97,15 @@ def test_results_are_a_table_plots_a_page_and_data(shell: Shell) -> None:
     assert "<svg" in (shell.folder / "job.html").read_text()
     assert shell.refused("results", "job", "--metric", "acuracy")["cause"] == Cause.NO_SUCH_METRIC
     assert shell.refused("results", "ants")["cause"] == Cause.NO_SUCH_RUN
+
+
+def test_one_sweep_over_the_number_of_nodes_is_a_scaling_report(shell: Shell) -> None:
+    shell.write("train.py", "import os, time; time.sleep(0.4 / int(os.environ.get('WORLD_SIZE', 1)))")
+    shell.job("python train.py")
+    assert "nodes" in shell.stoker("plan", "--matrix", "nodes=1,2").stdout
+    shell.stoker("run", "--matrix", "nodes=1,2")
+    assert [len(shell.facts(f"job-{number}")["attempts"][0]["peers"]) for number in (1, 2)] == [0, 1]
+    assert "efficiency" in shell.stoker("results", "job", "--plot", "scaling").stdout.lower()
+    shell.write("stoker.yaml", "name: job\nrun: python train.py\nnodes: ${matrix.nodes}\nmatrix:\n  nodes: [1, 0]\n")
+    (problem,) = shell.refused("run")["problems"]
+    assert (problem["line"], problem["field"]) == (3, "nodes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from stoker.errors import JobInvalid, Problem
 from stoker.model.job.job import Job
 from stoker.model.job.matrix import MOST_TRIALS, Matrix
-from stoker.model.job.trials import trial_jobs
+from stoker.model.job.trials import sample, trial_jobs
+from stoker.model.job.values import NodeRange
 
 
 def job(matrix: Any, run: str = "python train.py", **fields: Any) -> Job:
@@ -144,3 +146,44 @@ def test_a_matrix_of_a_million_trials_is_refused_before_it_is_expanded() -> None
 
 def test_a_job_without_a_matrix_is_not_a_sweep() -> None:
     assert job(None).matrix is None and isinstance(job({"a": 1}).matrix, Matrix)
+
+
+def test_machines_and_data_may_differ_between_trials() -> None:
+    """As `stoker run --matrix nodes=1,2..3` does for a scaling report."""
+    swept = job(
+        {"nodes": [1, "2..3"], "cpus": [4, 8], "mode": ["mount", "download"], "zip": ["nodes", "cpus", "mode"]},
+        nodes="${matrix.nodes}",
+        cpus="${matrix.cpus}",
+        gpus="${matrix.cpus}",
+        processes="${matrix.cpus}",
+        data={"ants": {"dataset": "ants-${matrix.nodes}", "mode": "${matrix.mode}"}},
+    )
+    assert Job.read(swept.plain()) == swept
+    found = [one for _, one in trial_jobs(swept)]
+    assert [one.nodes for one in found] == [1, NodeRange(2, 3)] and found[1].most_nodes == 3
+    assert [(one.cpus, one.gpus, one.processes) for one in found] == [(4, 4, 4), (8, 8, 8)]
+    assert [(one.data["ants"].dataset, one.data["ants"].mode) for one in found] == [
+        ("ants-1", "mount"),
+        ("ants-2..3", "download"),
+    ]
+    first = sample(swept)
+    assert (first.nodes, first.cpus, first.matrix) == (1, 4, swept.matrix) and sample(found[1]) is found[1]
+    assert all(Job.read(one.plain()) == one for one in found)
+
+
+def test_values_that_a_field_cannot_have_are_refused_where_the_field_is() -> None:
+    (problem,) = problems({"n": [0, 1]}, nodes="${matrix.n}")
+    assert problem.field == "nodes" and "`0`" in problem.found
+    (problem,) = problems({"n": {"uniform": [1, 2]}, "draws": 1}, cpus="${matrix.n}")
+    assert problem.field == "cpus"
+    data = {"ants": {"dataset": "ants", "mode": "${matrix.mode}"}}
+    (problem,) = problems({"mode": ["mount", "downlaod"]}, data=data)
+    assert (problem.field, problem.nearest) == ("data.ants.mode", "download")
+    (problem,) = problems({"width": [1]}, nodes="${matrix.widths}")
+    assert (problem.field, problem.nearest) == ("nodes", "width")
+    (problem,) = problems({"n": [1]}, data={"ants": {"path": "${matrix.n}"}})
+    assert problem.field == "data.ants.path"
+    assert [one.field for one in problems(None, nodes="${matrix.n}")] == ["nodes"]
+    (_, several) = (one for _, one in trial_jobs(job({"n": [1, 2]}, nodes="${matrix.n}", exact=True)))
+    with pytest.raises(JobInvalid):  # as when it is submitted
+        replace(several, name=several.name)

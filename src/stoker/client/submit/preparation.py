@@ -25,6 +25,7 @@ from stoker.model.job.commandline import ShellCommand, commands
 from stoker.model.job.fields import nearest
 from stoker.model.job.job import Job, Launcher
 from stoker.model.job.sections import is_folder, is_ours
+from stoker.model.job.trials import sample
 from stoker.model.run.run import Submission
 from stoker.model.snapshot import EntryKind, Snapshot
 
@@ -46,6 +47,7 @@ def check(job: Job, tree: SourceTree) -> None:
 
 def unmet_ranks(job: Job) -> list[str]:
     """A launcher in the command starts ranks that meet neither those of other nodes nor of the job's own launcher."""
+    job = sample(job)
     several = job.most_nodes > 1 or job.processes != 1
     if not several and job.launcher in (Launcher.AUTO, Launcher.PLAIN):
         return []

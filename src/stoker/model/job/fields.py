@@ -110,6 +110,30 @@ class Maybe:
         return {"anyOf": [self.inner.schema(), {"type": "null"}]}
 
 
+OF_MATRIX = re.compile(r"\$\{matrix\.([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(eq=False, repr=False)
+class PerTrial:
+    """A value that may be `${matrix.NAME}`. The job of a sweep holds that text; each of its trials holds a value."""
+
+    inner: FieldKind
+
+    @property
+    def expected(self) -> str:
+        return self.inner.expected
+
+    def read(self, value: Plain, path: str) -> Any:
+        return value if is_reference(value) else self.inner.read(value, path)
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [self.inner.schema(), {"type": "string", "pattern": f"^{OF_MATRIX.pattern}$"}]}
+
+
+def is_reference(value: Plain) -> bool:
+    return isinstance(value, str) and OF_MATRIX.fullmatch(value) is not None
+
+
 @dataclass(eq=False, repr=False)
 class Either:
     """The first kind that can read the value."""

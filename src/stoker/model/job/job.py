@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from stoker.errors import JobInvalid, Problem
 from stoker.model.job import fields
-from stoker.model.job.fields import Either, ListOf, MapOf, Maybe, Plain, Record, a
+from stoker.model.job.fields import Either, ListOf, MapOf, Maybe, PerTrial, Plain, Record, a, is_reference
 from stoker.model.job.matrix import Matrix, MatrixKind
-from stoker.model.job.references import MATRIX_VARIABLE, unknown_references
+from stoker.model.job.references import MATRIX_VARIABLE, unknown_references, unusable_values
 from stoker.model.job.sections import (
     DEFAULT,
     HangAction,
@@ -166,7 +166,7 @@ class DataInput:
         "the single file of the dataset to use, instead of the folder with all files",
         default=None,
     )
-    mode: DataMode = a(Choice(DataMode), "how the data gets to the script", default=DataMode.AUTO)
+    mode: DataMode = a(PerTrial(Choice(DataMode)), "how the data gets to the script", default=DataMode.AUTO)
     shard: bool = a(Truth(), "each node gets its part of the dataset instead of all of it", default=False)
     sha256: str | None = a(
         Maybe(Text("64 hexadecimal digits", r"[0-9a-f]{64}")),
@@ -285,18 +285,18 @@ class Job:
     retention: Retention = a(Record(Retention), "which checkpoints are kept", default_factory=Retention)
     on: str = a(_NAME, "a provider or a cluster", default=THIS_COMPUTER)
     nodes: int | NodeRange = a(
-        NodeCount(),
+        PerTrial(NodeCount()),
         "how many machines; a range such as `2..4` continues with fewer while not all are available",
         default=1,
     )
-    cpus: int | None = a(Maybe(Whole(1)), "the least number of processors of each machine", default=None)
+    cpus: int | None = a(Maybe(PerTrial(Whole(1))), "the least number of processors of each machine", default=None)
     memory: float | None = a(Maybe(Memory()), "the least memory of each machine, in GB", default=None)
-    gpus: int | None = a(Maybe(Whole(1)), "the least number of GPUs of each machine", default=None)
+    gpus: int | None = a(Maybe(PerTrial(Whole(1))), "the least number of GPUs of each machine", default=None)
     gpu: str | None = a(Maybe(Text("a GPU such as `A100` or `T4`")), "the GPU model", default=None)
     size: str | None = a(Maybe(Text("a provider's name for a size")), "the size of the machine", default=None)
     region: str | None = a(Maybe(Text("a provider's name for a region")), "the region", default=None)
     processes: int | Literal["gpus"] = a(
-        Either(Whole(1), Choice(_PerGpu)), "ranks per node; `gpus` means one per GPU", default=1
+        PerTrial(Either(Whole(1), Choice(_PerGpu))), "ranks per node; `gpus` means one per GPU", default=1
     )
     launcher: Launcher = a(Choice(Launcher), "what starts the ranks", default=Launcher.AUTO)
     spot: Spot | Literal[False] | None = a(
@@ -340,7 +340,7 @@ class Job:
 
     def __post_init__(self) -> None:
         fields.check(self)
-        problems = [*unknown_references(self), *_clashes(self)]
+        problems = [*unknown_references(self), *_clashes(self)] or [*unusable_values(self)]
         if problems:
             raise JobInvalid(problems)
 
@@ -388,7 +388,8 @@ def schema() -> dict[str, Any]:
 def _clashes(job: Job) -> list[Problem]:
     reserved = [name for name in job.env if name.startswith("STOKER_") and not name.startswith(MATRIX_VARIABLE)]
     problems = [Problem(f"env.{name}", f"`{name}`", "a name that does not start with STOKER_") for name in reserved]
-    if job.exact and (job.most_nodes > 1 or job.launcher is Launcher.MPI):
+    several = not is_reference(job.nodes) and job.most_nodes > 1  # what trials have is checked when they are known
+    if job.exact and (several or job.launcher is Launcher.MPI):
         expected = "a job on one node, and not with mpi: otherwise `stoker.checkpoint` saves each rank's states"
         problems.append(Problem("exact", "`true`", expected))
     if job.hang and job.hang.action is HangAction.RESTART and not job.retries:

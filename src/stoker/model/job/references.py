@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stoker.errors import Problem
 from stoker.model.job.commandline import NEWEST, NUMBER, REFERENCE
-from stoker.model.job.fields import nearest
+from stoker.model.job.fields import OF_MATRIX, Problems, is_reference, kind_of, nearest
 
 if TYPE_CHECKING:
     from stoker.model.job.job import Job
 
-_OF_MATRIX = re.compile(r"\$\{matrix\.([A-Za-z_][A-Za-z0-9_]*)\}")
 MATRIX_VARIABLE = "STOKER_MATRIX_"  # and the name of the parameter in upper case
-_IN_TRIALS = ("run", "resume", "env", "gpu", "size", "region")  # fields that may differ between trials
+NUMBERS = ("nodes", "processes", "cpus", "gpus")
+PLACES = ("gpu", "size", "region", *NUMBERS, "data")  # what says on which machines a trial runs, and with which data
+IN_TRIALS = ("run", "resume", "env", *PLACES)  # fields that may differ between trials
+_OF_DATA = ("dataset", "mode")
+_SHOWN = (*IN_TRIALS[:-1], *(f"data.<name>.{one}" for one in _OF_DATA))
 
 
 def references(job: Job) -> list[str]:
@@ -42,14 +44,34 @@ def _of_matrix(job: Job) -> Iterator[Problem]:
     """`run` and `resume` are checked with their other references."""
     known = job.matrix.names if job.matrix else []
     for path, text in _texts(job):
-        for name in _OF_MATRIX.findall(text):
-            top = path.partition(".")[0]
-            if top not in _IN_TRIALS:
-                expected = "the same for all trials; they may differ in " + ", ".join(f"`{one}`" for one in _IN_TRIALS)
+        for name in OF_MATRIX.findall(text):
+            top, _, part = path.partition(".")
+            if top not in IN_TRIALS or (top == "data" and part.rpartition(".")[2] not in _OF_DATA):
+                expected = "the same for all trials; they may differ in " + ", ".join(f"`{one}`" for one in _SHOWN)
                 yield Problem(path, f"`${{matrix.{name}}}`", expected)
             elif name not in known and top not in ("run", "resume"):
                 expected = "one of " + ", ".join(f"${{matrix.{one}}}" for one in known) if known else "a `matrix`"
                 yield Problem(path, f"`${{matrix.{name}}}`", expected, nearest(name, known))
+
+
+def unusable_values(job: Job) -> Iterator[Problem]:
+    """Values of the matrix that a field cannot have, such as 0 nodes."""
+    given = [(path, record, name) for path, record, name in _typed(job) if is_reference(getattr(record, name))]
+    values = list(job.matrix.trials()) if given and job.matrix else []
+    for path, record, name in given:
+        text, kind = getattr(record, name), kind_of(record.__dataclass_fields__[name])
+        for value in dict.fromkeys(filled(text, one) for one in values):
+            try:
+                kind.read(value, path)
+            except Problems as found:
+                (one,) = found.problems
+                yield Problem(path, f"{one.found} for `{text}`", one.expected, one.nearest)
+
+
+def _typed(job: Job) -> Iterator[tuple[str, Any, str]]:
+    """Where values of the matrix have to be more than text: the path, and the field of a record."""
+    yield from ((name, job, name) for name in NUMBERS)
+    yield from ((f"data.{name}.mode", one, "mode") for name, one in job.data.items())
 
 
 def _texts(job: Job) -> Iterator[tuple[str, str]]:
@@ -75,7 +97,7 @@ def _inside(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def filled(text: str, values: Mapping[str, str]) -> str:
     """With the values of a trial."""
-    return _OF_MATRIX.sub(lambda found: values[found[1]], text) if "${matrix." in text else text
+    return OF_MATRIX.sub(lambda found: values[found[1]], text) if "${matrix." in text else text
 
 
 def variable(name: str) -> str:

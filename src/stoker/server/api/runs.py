@@ -18,6 +18,7 @@ from stoker.engine.queue.placement import queue
 from stoker.errors import BadInput, Conflict, NotFound, NotSetUp, StoreDenied, StoreUnavailable
 from stoker.model.cause import Cause
 from stoker.model.job.job import Job
+from stoker.model.job.trials import sample
 from stoker.model.node import Offer, Pool
 from stoker.model.orders import DataOrder
 from stoker.model.run.run import Event, Run, RunState, Start, Submission, Turn
@@ -72,7 +73,7 @@ async def plan(request: Request) -> Response:
     """What a submission of this job would do. Costs and changes nothing."""
     service = service_of(request)
     asked = await body(request, PlanRequest)
-    job, cluster = await call(service.clusters.placed, asked.job)
+    job, cluster = await call(service.clusters.placed, sample(asked.job))
     pool = cluster.pool if cluster else None
     offer = await call(lambda: admit(job, service.providers, data_follows=True, pool=pool))
     provider = service.providers[job.on]

@@ -11,6 +11,7 @@ from sqlalchemy import Column, Connection, Engine, Integer, MetaData, String, Ta
 from stoker.errors import Conflict
 from stoker.model import wire
 from stoker.model.cause import Cause
+from stoker.model.job.trials import plain_of, varying
 from stoker.model.run.run import Event, Run, RunState
 from stoker.model.run.sweep import Sweep
 from stoker.server.records.database import EVENTS, EXPERIMENTS, RUNS, next_number, row_of, storable
@@ -87,7 +88,7 @@ class SweepTable:
             else:
                 _save(connection, sweep)
             runs = _numbered(connection, runs)
-            text = _AlikeText(runs[0])
+            text = _AlikeText(runs[0], sweep)
             connection.execute(insert(RUNS), [row_of(run, text.of(run)) for run in runs])
             told = [(run.id, event(run)) for run in runs]
             rows = [
@@ -136,13 +137,13 @@ class _AlikeText:
     all is turned into plain data once."""
 
     _CHANGE = ("id", "name", "number", "trial", "rerun_of", "inputs")
-    _CHANGE_IN_JOB = ("run", "resume", "gpu", "size", "region", "env")
 
-    def __init__(self, first: Run) -> None:
+    def __init__(self, first: Run, sweep: Sweep) -> None:
+        self._names = ["env", *varying(sweep.job)]
         self._plain = wire.to_plain(first)
         self._job = self._plain["job"]
 
     def of(self, run: Run) -> str:
-        job = {name: wire.to_plain(getattr(run.job, name)) for name in self._CHANGE_IN_JOB}
+        job = plain_of(run.job, self._names)
         changed = {name: wire.to_plain(getattr(run, name)) for name in self._CHANGE}
         return wire.dump({**self._plain, **changed, "job": {**self._job, **job}}).decode()

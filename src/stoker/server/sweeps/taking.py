@@ -14,16 +14,15 @@ from stoker.engine.money.fuse import dollars
 from stoker.errors import BadInput, Conflict, JobInvalid, Problem
 from stoker.model.job.job import Job
 from stoker.model.job.matrix import MOST_TRIALS, Values
-from stoker.model.job.trials import template, trial_job
+from stoker.model.job.trials import places, template, trial_job, varying
 from stoker.model.run.run import Event, Run, RunState, Submission
 from stoker.model.run.sweep import Sweep
 from stoker.model.run.trial import Trial
+from stoker.server.admission import Pinned
 from stoker.server.api.runs import CheckedSubmission, arriving, check, new_run, pinned_inputs
 from stoker.server.records.sweeps import TrialRow
 from stoker.server.rounds.outside import call
 from stoker.server.service import Service
-
-_PLACE = ("gpu", "size", "region")  # fields that a trial may have of its own, and that a provider may refuse
 
 
 async def take(service: Service, submission: Submission) -> Sweep:
@@ -126,13 +125,10 @@ def newest(rows: Sequence[TrialRow]) -> list[TrialRow]:
 async def _checked(service: Service, submission: Submission, values: Sequence[Values]) -> CheckedSubmission:
     """Trials that differ in no more than their values are checked once."""
     first = template(submission.job)
-    kinds: dict[tuple[str | None, ...], Job] = {}
-    for one in values:
-        job = (
-            trial_job(first, one) if not kinds or any("${" in (getattr(first, name) or "") for name in _PLACE) else None
-        )
-        if job:
-            kinds.setdefault(tuple(getattr(job, name) for name in _PLACE), job)
+    kinds, names = dict[str, Job](), places(first)  # a provider may refuse what these say
+    for one in values if names else values[:1]:
+        job = trial_job(first, one)
+        kinds.setdefault(_where(job, names), job)
     found = []
     for job in kinds.values():
         whole = replace(job, budget=submission.job.budget)  # which must pay for one of them at least
@@ -178,20 +174,27 @@ async def _made(
     first = template(replace_matrix(submission.job, sweep.job))
     base = replace(new_run(submission, checked.store, now), pool=checked.pool, budget=None, name="")
     runs = await call(lambda: list(_alike(base, first, trials)))
-    pinned = await call(pinned_inputs, service, submission.job, runs[0].id, checked.store, submission.pins)
-    if not pinned.listings:
-        runs = [replace(run, inputs=pinned.inputs) for run in runs] if pinned.inputs else runs
-    else:
+    kinds, names = dict[str, Pinned](), [name for name in places(first) if name == "data"]
+    for run in runs:
+        if (key := _where(run.job, names)) not in kinds:
+            kinds[key] = await call(pinned_inputs, service, run.job, run.id, checked.store, submission.pins)
+    if any(one.listings for one in kinds.values()):
         runs = [await _listed(service, run, checked) for run in runs]
+    elif any(one.inputs for one in kinds.values()):
+        runs = [replace(run, inputs=kinds[_where(run.job, names)].inputs) for run in runs]
     await call(service.accesses.check, runs[0])
     return runs
 
 
 def replace_matrix(placed: Job, given: Job) -> Job:
     """The job as its cluster runs it, with the texts in which the values of trials are filled in."""
-    texts = {name: getattr(given, name) for name in ("run", "resume", "env", "matrix", "max_parallel")}
-    places = {name: getattr(given, name) or getattr(placed, name) for name in _PLACE}
-    return replace(placed, **texts, **places)
+    names = {"run", "resume", "env", "matrix", "max_parallel", *varying(given)}
+    return replace(placed, **{name: getattr(given, name) for name in names})
+
+
+def _where(job: Job, names: Sequence[str]) -> str:
+    """Equal for trials that are alike in these fields."""
+    return repr([getattr(job, name) for name in names])
 
 
 async def _listed(service: Service, run: Run, checked: CheckedSubmission) -> Run:

@@ -15,6 +15,7 @@ from stoker.client.sweeps.sweeps import SweepHandle
 from stoker.errors import BadInput
 from stoker.model.cause import Cause
 from stoker.model.job.job import Job
+from stoker.model.job.references import NUMBERS
 from stoker.model.job.trials import trial_jobs
 from stoker.model.run.receipt import Forecast
 from stoker.model.run.run import RunState
@@ -27,8 +28,11 @@ _NEEDS_NO_QUOTES = re.compile(r"[\w.+-]+")
 
 
 def settings(matrix: Sequence[str]) -> list[str]:
-    """`--matrix lr=1e-3,1e-2` as a setting of the job: `matrix.lr=[1e-3, 1e-2]`."""
-    return [f"matrix.{name}={value}" for name, value in map(_setting, matrix)]
+    """`--matrix lr=1e-3,1e-2` as a setting of the job: `matrix.lr=[1e-3, 1e-2]`. `nodes=1,2` is also the number of
+    nodes of each trial."""
+    given = dict(map(_setting, matrix))
+    own = [f"{name}=${{matrix.{name}}}" for name in NUMBERS if name in given]
+    return [*own, *(f"matrix.{name}={value}" for name, value in given.items())]
 
 
 def _setting(text: str) -> tuple[str, str]:
