@@ -282,3 +282,28 @@ def test_metrics_may_have_names_in_any_alphabet() -> None:
     )
     assert job.metrics == {"損失": "損失: (.+)"}
     assert (job.retention.best, str(job.stop_when)) == ("-損失", "損失 < 0.1")
+
+
+@pytest.mark.parametrize(
+    ("job", "field", "nearest_that_works"),
+    [
+        ({"environment": "azureml:maskrcnn@2"}, "environment.requirements", "image"),
+        ({"environment": "azureml:maskrcnn:2"}, "environment.requirements", "dockerfile"),
+        ({"environment": "azureml://registries/r/environments/x/versions/1"}, "environment.requirements", "conda file"),
+        ({"data": {"x": {"dataset": "azureml:coco@3"}}}, "data.x.dataset", "stoker store add"),
+        ({"data": {"x": "azureml:coco:3"}}, "data.x.path", "stoker store add"),
+    ],
+)
+def test_the_name_of_another_services_asset_is_refused_with_what_works(
+    job: dict[str, Any], field: str, nearest_that_works: str
+) -> None:
+    with pytest.raises(JobInvalid) as refused:
+        Job.read({"name": "ants", "run": "python train.py", **job})
+    (problem,) = refused.value.problems
+    assert problem.field == field
+    assert nearest_that_works in problem.expected
+
+
+@pytest.mark.parametrize("path", ["./a:b", "s3://bucket/x@3", "azureml://datastores/blobs/paths/coco@3", "a b:c@1"])
+def test_a_path_or_url_with_such_signs_is_read(path: str) -> None:
+    assert Job.read({"name": "ants", "run": "true", "data": {"x": path}}).data["x"].path == path

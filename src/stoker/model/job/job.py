@@ -24,6 +24,9 @@ from stoker.model.job.sections import (
     TargetText,
 )
 from stoker.model.job.values import (
+    DATA_PATH,
+    DATASET_NAME,
+    PACKAGE_FILE,
     CheckpointPath,
     Choice,
     Duration,
@@ -88,7 +91,7 @@ class Environment:
     """The software a run needs. Default: the Python that submits; in a cloud, the packages that the script imports."""
 
     requirements: str | None = a(
-        Maybe(FolderInTree()),
+        Maybe(PACKAGE_FILE),
         "`requirements.txt`, `pyproject.toml`, a lock file or a conda `environment.yml` to build a venv from",
         default=None,
     )
@@ -154,10 +157,8 @@ class Environment:
 class DataInput:
     """Something the script reads: a registered dataset, or a path or URL."""
 
-    dataset: str | None = a(
-        Maybe(Text("a dataset's name, such as `hymenoptera` or `hymenoptera@3`")), "a dataset", default=None
-    )
-    path: str | None = a(Maybe(Text("a path or URL")), "a file or folder on this computer, or a URL", default=None)
+    dataset: str | None = a(Maybe(DATASET_NAME), "a dataset", default=None)
+    path: str | None = a(Maybe(DATA_PATH), "a file or folder on this computer, or a URL", default=None)
     at: str | None = a(
         Maybe(PlaceForData()), "a path from the working directory where the script expects it", default=None
     )

@@ -10,7 +10,8 @@ from enum import StrEnum
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
-from stoker.model.job.fields import Plain, Problems, encodable, nearest, wrong
+from stoker.errors import Problem
+from stoker.model.job.fields import FieldKind, Plain, Problems, encodable, nearest, shown, wrong
 
 _MOST_UP = 3  # folders
 
@@ -266,6 +267,46 @@ class FolderInTree:
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string", "minLength": 1}
+
+
+_ASSET = re.compile(r"[a-z][a-z0-9]+:[^/:@\s]+[:@]\S+")
+_ADDRESS = re.compile(r"[a-z][a-z0-9]+:\S+")
+
+
+@dataclass(eq=False, repr=False)
+class NotAnAsset:
+    """A value of another kind. A name that another service has for something of its own, such as `service:coco@3`, is
+    refused with what may be given instead."""
+
+    inner: FieldKind
+    instead: str
+    pattern: re.Pattern[str] = _ASSET
+
+    @property
+    def expected(self) -> str:
+        return self.inner.expected
+
+    def read(self, value: Plain, path: str) -> Any:
+        if isinstance(value, str) and self.pattern.fullmatch(value):
+            raise Problems(Problem(path, shown(value), self.instead))
+        return self.inner.read(value, path)
+
+    def schema(self) -> dict[str, Any]:
+        return self.inner.schema()
+
+
+_NO_DATA_ASSET = (
+    "a dataset of Stoker, a path or a URL. Data that another service keeps cannot be used by name: add the store that "
+    "it is in with `stoker store add`, and give the URL of its files"
+)
+DATASET_NAME = NotAnAsset(Text("a dataset's name, such as `hymenoptera` or `hymenoptera@3`"), _NO_DATA_ASSET)
+DATA_PATH = NotAnAsset(Text("a path or URL"), _NO_DATA_ASSET)
+PACKAGE_FILE = NotAnAsset(
+    FolderInTree(),
+    "a file of packages. Environments that another service keeps cannot be used by name: give the conda file, or the "
+    "`image` or `dockerfile`, that it was made from",
+    _ADDRESS,
+)
 
 
 @dataclass(eq=False, repr=False)
