@@ -85,13 +85,6 @@ def job_options() -> Decorator:
             "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a field of the job; repeatable."
         )(function)
         function = click.option(
-            "--matrix",
-            "matrix",
-            multiple=True,
-            metavar="NAME=VALUES",
-            help="Run a trial for each value, such as lr=1e-3,1e-2 or seed=1..5; repeatable.",
-        )(function)
-        function = click.option(
             "--env",
             "env",
             multiple=True,
@@ -101,6 +94,17 @@ def job_options() -> Decorator:
         return click.argument("file", default="stoker.yaml", type=click.Path())(function)
 
     return decorate
+
+
+def matrix_option() -> Decorator:
+    """Of commands that work with all trials of a job."""
+    return click.option(
+        "--matrix",
+        "matrix",
+        multiple=True,
+        metavar="NAME=VALUES",
+        help="Run a trial for each value, such as lr=1e-3,1e-2 or seed=1..5; repeatable.",
+    )
 
 
 def change_options() -> Decorator:

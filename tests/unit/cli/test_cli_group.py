@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from inspect import Parameter, signature
 from pathlib import Path
 
 import click
@@ -68,12 +69,25 @@ def makes_a_command(decorator: ast.expr) -> bool:
 
 
 def callable_from(group: click.Group) -> Iterator[str]:
-    context = click.Context(group)
-    for command in filter(None, (group.get_command(context, name) for name in group.list_commands(context))):
+    for command in every_command(group):
         if command.callback:
             yield f"{command.callback.__module__}.{command.callback.__name__}"
+
+
+def test_every_command_takes_all_of_its_options() -> None:
+    for command in every_command(cli):
+        if command.callback:
+            taken = signature(command.callback).parameters
+            takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in taken.values())
+            assert takes_any or {one.name for one in command.params} <= taken.keys(), command.name
+
+
+def every_command(group: click.Group) -> Iterator[click.Command]:
+    context = click.Context(group)
+    for command in filter(None, (group.get_command(context, name) for name in group.list_commands(context))):
+        yield command
         if isinstance(command, click.Group):
-            yield from callable_from(command)
+            yield from every_command(command)
 
 
 def test_help_loads_no_command_and_nothing_heavy() -> None:

@@ -21,6 +21,7 @@ from stoker import __version__
 from stoker.cli.command import Command, json_option
 from stoker.cli.view import words
 from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.cli.view.writing import write_file
 from stoker.client.local import launch
 from stoker.client.settings import ClientSettings, from_environment
 from stoker.errors import BadInput, HomeUnusable, StokerError
@@ -285,14 +286,7 @@ def _write(file: Path, cloud: str, findings: list[Finding], events: list[Event],
     from stoker.client.local.preflight import markdown  # as above
 
     text = markdown(cloud, __version__, datetime.now(UTC), findings, events, str(settings.home.root))
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise BadInput(
-            f"{file} is not writable: {error.strerror}",
-            hint="choose another file with --report",
-            cause=Cause.FILE_UNWRITABLE,
-        ) from error
+    write_file(file, text, "--report")
     say(f"wrote the report to {file}, without secrets")
 
 

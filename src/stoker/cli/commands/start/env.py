@@ -16,6 +16,7 @@ from stoker.cli.view import terminal, words
 from stoker.cli.view.terminal import one_line, paint_data, say, show_json
 from stoker.cli.view.terminal import show as print_line
 from stoker.cli.view.words import Column, TableCell, pairs, table
+from stoker.cli.view.writing import write_file
 from stoker.client.api.client import Client
 from stoker.client.report.comparison import Change, changes
 from stoker.client.settings import from_environment
@@ -299,7 +300,7 @@ def _give(text: str, notes: Sequence[str], output: Path | None, as_json: bool, f
     for note in notes:
         say(note)
     if output:
-        output.write_text(text, encoding="utf-8")
+        write_file(output, text, "--output")
         say(f"wrote {output}")
     if as_json:
         show_json({"lock": text, "notes": list(notes), **facts})

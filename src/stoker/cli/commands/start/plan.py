@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from stoker.cli.command import Command, job_options, json_option
+from stoker.cli.command import Command, job_options, json_option, matrix_option
 from stoker.cli.commands.start import jobsource
 from stoker.cli.commands.sweep import starting
 from stoker.cli.view import terminal, words
@@ -35,6 +35,7 @@ from stoker.model.workspace.store import is_twin, twin_of
     ],
 )
 @job_options()
+@matrix_option()
 @click.option("--twin", is_flag=True, help="Plan for the twin of that cloud.")
 @click.option(
     "--hours", type=click.FloatRange(0, min_open=True), help="How long the work takes [default: as earlier runs did]."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.command import Command, change_options, job_options, json_option, run_argument
+from stoker.cli.command import Command, change_options, job_options, json_option, matrix_option, run_argument
 from stoker.cli.commands.start import jobsource
 from stoker.cli.commands.start.attend import attend
 from stoker.cli.commands.sweep import starting
@@ -47,6 +47,7 @@ _PATIENCE_S = 1.0
     ],
 )
 @job_options()
+@matrix_option()
 @click.option("--twin", is_flag=True, help="Rehearse it on the twin of that cloud, free of charge.")
 @click.option("-d", "--detach", is_flag=True, help="Submit the run, print its name, and return.")
 @click.option("--interactive", is_flag=True, help="Give the script this terminal, for input() and breakpoint().")

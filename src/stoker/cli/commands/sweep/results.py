@@ -13,6 +13,7 @@ from stoker.cli.command import NEWEST, Command, json_option
 from stoker.cli.view import terminal, words
 from stoker.cli.view.terminal import one_line, paint_data, say, show, show_json, write
 from stoker.cli.view.words import Column, TableCell, table
+from stoker.cli.view.writing import write_file
 from stoker.client.api.client import Client
 from stoker.client.report.spelling import duration, usd
 from stoker.client.sweeps.results import Results
@@ -67,7 +68,7 @@ def command(
     elif html:
         from stoker.client.sweeps import page  # few results are a page
 
-        html.write_text(page.page(results), "utf-8")
+        write_file(html, page.page(results), "--html")
         say(f"wrote {html}: open it in a browser")
     elif plot:
         for line in _drawn(results, plot):

@@ -13,10 +13,9 @@ from stoker.cli.view import terminal, words
 from stoker.cli.view.receipttext import receipt_lines
 from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.cli.view.words import Column, TableCell, table
+from stoker.cli.view.writing import write_file
 from stoker.client.api.client import Client
 from stoker.client.report.spelling import grain, usd
-from stoker.errors import BadInput
-from stoker.model.cause import Cause
 from stoker.model.run.money import By, CostRow, Costs
 from stoker.model.run.receipt import Receipt, rounded
 
@@ -124,12 +123,5 @@ def receipt(name: str, file: Path | None, as_json: bool) -> None:
 def _write(file: Path, receipt: Receipt, now: datetime) -> None:
     from stoker.client.report.pages import page  # rarely used
 
-    try:
-        file.write_text(page(receipt, lambda at: words.clock(at, now), now), encoding="utf-8")
-    except OSError as error:
-        raise BadInput(
-            f"{file} is not writable: {error.strerror}",
-            hint="choose another file with --html",
-            cause=Cause.FILE_UNWRITABLE,
-        ) from error
+    write_file(file, page(receipt, lambda at: words.clock(at, now), now), "--html")
     say(f"wrote the receipt of {receipt.run} to {file}")
