@@ -28,6 +28,7 @@ class Features:
     look_every_s: float = 5.0  # how often looking is worth its cost
     look_idle_s: float = 60.0  # the same, while nothing of ours is known to be there
     market: bool = False  # its offers differ in size, place and price
+    own_queue: bool = False  # it takes any number of nodes and lets them wait itself: its room is not asked for
     patience_s: float = 120.0  # a node that is up but silent for longer is taken for lost
     peer_patience_s: float | None = None  # the same, while others of its gang are heard; None: no different
     lease_s: float = 0.0  # the longest lease of a node; 0: they cost nothing, and have none

@@ -159,6 +159,33 @@ def test_no_round_and_no_removal_blocks_the_loop(world: World, make_run: Callabl
     assert world.watch.asked
 
 
+class Asked:
+    """A provider that notes who asks it for offers."""
+
+    def __init__(self, name: str, provider: Any, by: list[str]) -> None:
+        self._name, self._provider, self._by = name, provider, by
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._provider, name)
+
+    def offers(self, need: Any) -> Any:
+        self._by.append(self._name)
+        return self._provider.offers(need)
+
+
+def test_a_round_asks_no_engine_and_no_market_for_its_room(world: World, make_run: Callable[..., Run]) -> None:
+    asked: list[str] = []
+    reconciler = world.service.reconciler
+    reconciler._providers = {name: Asked(name, one, asked) for name, one in reconciler._providers.items()}
+
+    async def story() -> None:
+        await world.service.ledger.add(make_run(store="far"), "key", [])
+        await reconciler.round()
+
+    asyncio.run(story())
+    assert set(asked) == {"local", "ssh"}, "others answer over a network, or by a program: several times a second"
+
+
 def asynchronous_calls(path: Path) -> Iterator[tuple[int, str]]:
     """Calls in the bodies of coroutines; functions in them may run in threads."""
 

@@ -29,7 +29,7 @@ _STATES = {"starting": NodeState.STARTING, "up": NodeState.UP}
 
 class RayProvider:
     # Ray gives no notice of its own. Folders are those that all nodes of the cluster share.
-    features: ClassVar[Features] = Features(carries_folders=True, look_every_s=2.0)
+    features: ClassVar[Features] = Features(carries_folders=True, own_queue=True, look_every_s=2.0)
 
     def __init__(self, setup: Setup) -> None:
         self._home = setup.home

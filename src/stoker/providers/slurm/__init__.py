@@ -42,6 +42,7 @@ class SlurmProvider:
         containers=True,
         shares_files=True,
         elsewhere=True,
+        own_queue=True,
         look_every_s=2.0,
         patience_s=300.0,
     )

@@ -345,7 +345,7 @@ def _unless_known(error: Exception) -> Exception | None:
 
 
 def _room(provider: Provider) -> int | None:
-    if provider.features.market:
+    if provider.features.market or provider.features.own_queue:
         return None
     offers = provider.offers(Need())
     return offers[0].slots if offers else 0
