@@ -16,6 +16,7 @@ from stoker.cli.command import Group, loaded
 COMMANDS: dict[str, dict[str, str]] = {
     "Start": {
         "init": "Write a first job file for this folder.",
+        "import": "Write a job file from a Slurm script or an Azure ML job.",
         "plan": "Show what `stoker run` would do, without doing it.",
         "run": "Run a job and show its output.",
         "rerun": "Run an earlier run again, with the same code and Python.",
@@ -67,6 +68,7 @@ COMMANDS: dict[str, dict[str, str]] = {
 # The module of each command, imported when it is called.
 HOMES = {
     "init": "stoker.cli.commands.start.init.command",
+    "import": "stoker.cli.commands.start.importing.command",
     "plan": "stoker.cli.commands.start.plan.command",
     "run": "stoker.cli.commands.start.run.command",
     "rerun": "stoker.cli.commands.start.run.rerun",

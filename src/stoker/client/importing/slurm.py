@@ -1,0 +1,220 @@
+"""A batch script for `sbatch`, as a job file."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from pathlib import PurePosixPath
+
+from stoker.client.importing import directives
+from stoker.client.importing.directives import Asked, Directive
+from stoker.client.importing.launching import Launched, unwrapped
+from stoker.client.importing.shellbody import ShellBody, shell_body
+from stoker.client.importing.translation import Translation, experiment, shell_variables
+
+_CLUSTER = "hpc"
+_BASH = re.compile(
+    r"\[\[|<<<|\bpipefail\b|\w\+?=\(|\$\{\w+\[|\bfunction \w|<\(|^\s*(source|shopt|declare|mapfile) ", re.M
+)
+_AS_SLURM = {  # variables of Slurm that have a name of their own here
+    "SLURM_PROCID": "RANK",
+    "SLURM_LOCALID": "LOCAL_RANK",
+    "SLURM_NTASKS": "WORLD_SIZE",
+    "SLURM_NPROCS": "WORLD_SIZE",
+    "SLURM_JOB_ID": "STOKER_RUN",
+    "SLURM_JOBID": "STOKER_RUN",
+    "SLURM_RESTART_COUNT": "STOKER_ATTEMPT",
+    "SLURM_ARRAY_JOB_ID": "STOKER_RUN",
+    "SLURM_JOB_NAME": "STOKER_RUN",
+}
+_BEFORE = re.compile(r"\s*(?:(?:[A-Za-z_]\w*=[^\s'\"`$]*|time|exec)\s+)*")
+_LIMITS = {"ntasks", "ntasks-per-node", "cpus-per-task", "nodes", "gpus", "gpus-per-task", "gpus-per-node"}
+
+
+def translated(text: str, file: str) -> Translation:
+    """Raises JobInvalid with file and line where the script itself is wrong."""
+    into = Translation(file)
+    if "\0" in text:
+        raise into.refuse(text[: text.index("\0")].count("\n") + 1, "text", "`a NUL byte`", "a batch script")
+    into.put("name", experiment(PurePosixPath(file).stem))
+    asked = directives.read(text, into)
+    body = shell_body(text, into)
+    if not body.lines:
+        raise into.refuse(
+            text.count("\n") + 1, "script", "`no command`", "a command to run, such as `srun python train.py`"
+        )
+    launcher = _launchers(body, asked, into)
+    _machines(asked, launcher, into)
+    into.put("run", _command(body, asked, into))
+    into.put("outputs", "outputs", "the folder of results, downloaded when the run ends: make the script write there")
+    into.put("checkpoints", "checkpoints", "saved during the run, and restored before a restart")
+    into.put("on", "slurm")
+    _cluster(asked, into)
+    return into
+
+
+def _launchers(body: ShellBody, asked: Asked, into: Translation) -> str:
+    """Takes them off the commands; the first one decides what starts the ranks."""
+    first = ""
+    for at, (line, command) in enumerate(body.lines):
+        before = _BEFORE.match(command)
+        start = before.end() if before else 0
+        found = unwrapped(command[start:])
+        if not found:
+            if re.search(r"\b(srun|sbatch)\b", command):
+                into.lack(line, command, "a run starts its ranks itself: remove `srun` from `run`, and set `processes`")
+            continue
+        _take(line, found, asked, into)
+        inner = unwrapped(found.command) if found.launcher == "srun" else None
+        if inner:
+            _take(line, inner, asked, into)
+        last = inner or found
+        body.lines[at] = (line, command[:start] + last.command)
+        if not first and at:
+            into.lack(body.lines[0][0], body.lines[0][1], "each rank runs what is before the launcher, not one for all")
+        if first and first != last.launcher:
+            into.lack(line, last.launcher, f"a job has one launcher, and `{first}` is that of an earlier command")
+        first = first or last.launcher
+    if first in ("torchrun", "mpi"):
+        into.put("launcher", first)
+    return first
+
+
+def _take(line: int, found: Launched, asked: Asked, into: Translation) -> None:
+    for name, value in found.env.items():
+        if value:
+            into.env(name, value, line)
+    for name, value in found.options.items():
+        if found.launcher == "torchrun":
+            _of_torchrun(line, name, value, asked, into)
+        elif found.launcher == "mpi" and name in ("np", "n", "c"):
+            _count(line, "ntasks", value, asked, into)
+        elif found.launcher == "srun" and name == "container-image":
+            into.put("environment", {"image": value.replace("#", "/")}, "of --container-image")
+        elif found.launcher == "srun" and name in _LIMITS:
+            if name not in asked.counts and not (name == "nodes" and "nodes" in into.values):
+                _count(line, name, value, asked, into)
+        else:
+            text = f"{found.launcher} --{name}={value}" if value else f"{found.launcher} --{name}"
+            into.lack(line, text, "Stoker starts the ranks itself")
+
+
+def _of_torchrun(line: int, name: str, value: str, asked: Asked, into: Translation) -> None:
+    if name in ("nproc-per-node", "nproc"):
+        if value.isdecimal() and 0 < int(value) < 10**6:
+            into.put("processes", int(value), "ranks per node")
+        else:
+            into.put("processes", "gpus", "one rank per GPU")
+    elif name == "nnodes" and re.fullmatch(r"[1-9]\d{0,5}", value):
+        _count(line, "nodes", value, asked, into)
+    elif name == "max-restarts" and re.fullmatch(r"\d{1,6}", value):
+        into.values.setdefault("env", {})["PET_MAX_RESTARTS"] = value
+    elif name in ("no-python", "nnodes"):
+        return
+    else:
+        text = f"torchrun --{name}={value}" if value else f"torchrun --{name}"
+        into.lack(line, text, "Stoker tells torchrun how many ranks there are and where they meet")
+
+
+def _count(line: int, name: str, value: str, asked: Asked, into: Translation) -> None:
+    if not re.fullmatch(r"[1-9]\d{0,6}", value):
+        into.lack(line, f"--{name}={value}", "its value is known only on the node: set it in the job file")
+    elif name == "nodes":
+        into.values.setdefault("nodes", int(value))
+    elif name.startswith("gpus"):
+        asked.gpus = int(value)
+        asked.counts[name] = Directive(line, name, value)
+    else:
+        asked.counts.setdefault(name, Directive(line, name, value))
+
+
+def _machines(asked: Asked, launcher: str, into: Translation) -> None:
+    """What each node has, from counts of nodes, of tasks and of the whole job."""
+    tasks, spread = asked.number("ntasks"), asked.number("ntasks-per-node")
+    if "nodes" not in into.values and tasks and spread:
+        into.put("nodes", math.ceil(tasks / spread))
+    nodes = int(str(into.values.get("nodes", 1)).rpartition("..")[2])
+    each = spread or math.ceil(tasks / nodes) if tasks or spread else 1
+    if tasks and tasks != each * nodes:
+        into.lack(asked.counts["ntasks"].line, f"{tasks} tasks on {nodes} nodes", f"each node has {each} ranks")
+    if launcher in ("srun", "mpi") and each > 1:
+        into.put("processes", each, "ranks per node")
+    elif not launcher and each > 1:
+        line = next(iter(asked.counts[name].line for name in ("ntasks-per-node", "ntasks") if name in asked.counts))
+        into.lack(line, f"{each} tasks on each node", "no `srun` starts them, so one process runs, as with `sbatch`")
+    if not launcher and nodes > 1:
+        text = "each node runs the command as a rank; with `sbatch` only the first node runs what has no `srun`"
+        into.lack(1, f"{nodes} nodes without `srun`", text)
+    gpus = asked.gpus
+    if "gpus" in asked.counts and asked.counts["gpus"].name == "gpus" and "gpus-per-node" not in asked.counts:
+        gpus = math.ceil(gpus / nodes)
+    if "gpus-per-task" in asked.counts:
+        gpus = asked.gpus * each
+    if gpus:
+        into.put("gpus", gpus, "of each node")
+    if asked.number("cpus-per-task"):
+        into.put("cpus", asked.number("cpus-per-task") * each, "of each node")
+    _memory(asked, gpus, each, into)
+    if "ntasks-per-gpu" in asked.counts:
+        one = asked.counts["ntasks-per-gpu"]
+        into.lack(one.line, one.shown, "set `processes`, or `processes: gpus` for one rank per GPU")
+
+
+def _memory(asked: Asked, gpus: int, each: int, into: Translation) -> None:
+    factors = {"mem": 1, "mem-per-cpu": asked.number("cpus-per-task", 1) * each, "mem-per-gpu": max(gpus, 1)}
+    for name, factor in factors.items():
+        one = asked.counts.get(name)
+        if not one:
+            continue
+        amount = directives.megabytes(one, into) * factor
+        if not amount:
+            into.lack(one.line, one.shown, "all memory of a node: set `memory` to what your nodes have")
+        elif amount % 1024:
+            into.put("memory", f"{amount}M", "of each node")
+        else:
+            into.put("memory", f"{amount // 1024}G", "of each node")
+
+
+def _command(body: ShellBody, asked: Asked, into: Translation) -> str:
+    """The lines that are left, for `sh`; for bash if they are written for it."""
+    if folder := body.folder:
+        into.put("source", folder, "of `cd`: the folder to upload, where the script runs")
+    known = {"SLURM_CPUS_PER_TASK": asked.number("cpus-per-task"), "SLURM_GPUS_ON_NODE": into.values.get("gpus", 0)}
+    known |= {"SLURM_GPUS_PER_NODE": into.values.get("gpus", 0), "SLURM_CPUS_ON_NODE": into.values.get("cpus", 0)}
+    nodes = into.values.get("nodes", 1)
+    known |= dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes if isinstance(nodes, int) else 0)
+    lines = [_line(line, text, known, into) for line, text in body.lines]
+    text = shell_variables("\n".join(lines))
+    return f"bash -c {shlex.quote(text)}" if _BASH.search(text) else text
+
+
+def _line(number: int, text: str, known: dict[str, int], into: Translation) -> str:
+    def written(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        if known.get(name):
+            return str(known[name])
+        if name in _AS_SLURM:
+            return f"${{{_AS_SLURM[name]}}}"
+        if name == "SLURM_SUBMIT_DIR":
+            return "."
+        if name != "SLURM_ARRAY_TASK_ID" or "matrix" not in into.values:
+            into.lack(number, f"${name}", "a run has no such variable: see the variables of a run in docs/concepts")
+        return found[0]
+
+    return re.sub(r"\$(?:(SLURM_\w+)|\{(SLURM_\w+)\})", written, text)
+
+
+def _cluster(asked: Asked, into: Translation) -> None:
+    """Settings that only a cluster has."""
+    if not asked.settings:
+        return
+    size = into.values.pop("size", "")
+    settings = {**({"partition": size} if size else {}), **asked.settings}
+    words = " ".join(f"--setting {shlex.quote(f'{name}={value}')}" for name, value in settings.items())
+    into.put("on", _CLUSTER, "the cluster that the command above makes")
+    into.notes.append(f"Once: stoker cluster create {_CLUSTER} --provider slurm --max {_most(into)} {words}")
+
+
+def _most(into: Translation) -> int:
+    return max(16, int(str(into.values.get("nodes", 1)).rpartition("..")[2]))
