@@ -42,7 +42,6 @@ _PATIENCE_S = 1.0
         ("stoker run", "run the job in stoker.yaml"),
         ("stoker run -d --set env.SEED=7 train/stoker.yaml", "override a setting, and detach"),
         ("stoker run --matrix lr=1e-3,1e-2 --matrix seed=1..5", "run ten trials, one for each combination"),
-        ("stoker run --interactive", "use your terminal: input() and breakpoint() work"),
         ("stoker run --on azure --twin", "rehearse it on a simulated cloud"),
     ],
 )

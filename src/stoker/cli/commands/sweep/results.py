@@ -29,8 +29,7 @@ _SHOWN = 40  # groups in a table
     examples=[
         ("stoker results ants", "the means over seeds, the best first"),
         ("stoker results ants --metric=-loss --by lr,width", "another metric, of which less is better"),
-        ("stoker results ants-s1 --plot scatter", "one sweep, as a plot"),
-        ("stoker results ants --html ants.html", "everything as one page"),
+        ("stoker results ants-s1 --html ants.html", "one sweep, everything as a page"),
         ("stoker results ants --csv > ants.csv", "one line for each run"),
     ],
 )
