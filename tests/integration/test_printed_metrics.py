@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from shell import Shell
 
 from stoker.model.cause import Cause
+
+TRACKED = Path(__file__).parents[1] / "unit" / "agent" / "shipping" / "tracked"  # written by the trackers themselves
 
 SCRIPT = """
 import time
@@ -55,6 +58,25 @@ def test_files_with_metrics_are_named_in_the_log(shell: Shell) -> None:
     assert shell.stoker("run").stderr.count(told) == 1
     logs = shell.stoker("logs")
     assert (logs.stdout, logs.stderr.count(told)) == ("", 1)
+
+
+def test_what_mlflow_and_wandb_write_are_metrics_of_the_run(shell: Shell) -> None:
+    shell.write("metrics.sql", (TRACKED / "metrics.sql").read_text())
+    (shell.folder / "run-a1.wandb").write_bytes((TRACKED / "offline.wandb").read_bytes())
+    lines = [
+        "import os, shutil, sqlite3",
+        "sqlite3.connect('mlflow.db').executescript(open('metrics.sql').read())",
+        "os.makedirs('wandb/offline-run-1-a1')",
+        "shutil.copy('run-a1.wandb', 'wandb/offline-run-1-a1')",
+    ]
+    shell.write("train.py", "\n".join(lines))
+    shell.write("stoker.yaml", "name: tracked\nrun: python train.py\n")
+    told = shell.stoker("run").stderr
+    assert "MLflow's store" in told and "W&B's offline run" in told
+    metrics = json.loads(shell.stoker("metrics", "--json").stdout)["metrics"]
+    assert (metrics["odd name"]["last"], metrics["odd name"]["count"]) == (-1.5, 2)
+    assert (metrics["nested.a"]["last"], metrics["nested.a"]["step"]) == (2.0, 2)
+    assert metrics["loss"]["count"] == 10
 
 
 def test_a_bad_pattern_is_reported_where_it_stands(shell: Shell) -> None:

@@ -12,6 +12,7 @@ from stoker.agent.shipping.metrics.metrics import EventFilePoints, MetricsShippe
 from stoker.agent.shipping.metrics.points import MetricPoint
 from stoker.agent.shipping.metrics.printed import HELD_S, CountedLines, Counters, PrintedPoints
 from stoker.agent.shipping.metrics.tablefiles import TableFilePoints
+from stoker.agent.shipping.metrics.trackers.trackers import MLFLOW, WANDB, tracker_points
 from stoker.agent.shipping.outputs import Mirror, OutputsShipper
 from stoker.agent.shipping.worker import StoreTrouble
 from stoker.model.job.sections import CheckpointPaths
@@ -21,7 +22,12 @@ from stoker.stores import Store
 
 CATCH_UP_S = 3.0
 
-_FILES = {EventFilePoints.name: "TensorBoard event files", TableFilePoints.name: "CSV or JSON files"}
+_FILES = {
+    EventFilePoints.name: "TensorBoard event files",
+    TableFilePoints.name: "CSV or JSON files",
+    MLFLOW: "MLflow's store",
+    WANDB: "W&B's offline run",
+}
 
 Tell = Callable[[str, str], None]
 Seen = Callable[[MetricPoint, str], None]  # with the name of the source
@@ -83,18 +89,19 @@ class Shipping:
     def start(self, ranks: Sequence[int], seen: Seen = lambda _point, _source: None) -> None:
         """From here on, uploads metrics and outputs too, and passes each point to `seen`."""
         read = self._restored
-        metrics, rules = self.metrics, self._orders.job.metrics
-        folders = (self._folder.work / one for one in CheckpointPaths(self._orders.job.checkpoints).folders)
+        job, metrics = self._orders.job, self.metrics
+        folders = (self._folder.work / one for one in CheckpointPaths(job.checkpoints).folders)
         kept = [one for one in folders if are_apart(one, self._outputs)]
         metrics.sources = [
             CountedLines(self._folder.log(ranks[0]), self.counters),
             logged_points(self._folder.metrics),
             *event_files(self._folder.work, self._outputs, ranks[0], read, kept),
             TableFilePoints(self._folder.work, self._outputs, ranks[0], read, kept),
+            *tracker_points(self._folder.work, self._outputs, ranks[0], job.env, kept),
         ]
         for rank in ranks:  # after the others, which contain what need not be guessed
             self.start_log(rank)
-            points = PrintedPoints(self._folder.log(rank), rank, rules, metrics.reported, self._tell)
+            points = PrintedPoints(self._folder.log(rank), rank, job.metrics, metrics.reported, self._tell)
             metrics.sources.append(points if rank == ranks[0] else points.objects_only())
         self._seen = seen
         for worker in self._workers:

@@ -11,7 +11,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+
+from stoker.agent.shipping.metrics.protobuf import Wire, fields, last, signed, varint
 
 LARGEST_RECORD = 1 << 20  # larger ones contain images and the like, and are skipped
 _HEADER = struct.Struct("<QI")  # length, its masked CRC
@@ -67,15 +68,15 @@ class EventFile:
 def scalars(record: bytes) -> Iterator[EventScalar]:
     """The scalars of one `Event`. A malformed one has none."""
     try:
-        event = _fields(record)
-        at = struct.unpack("<d", _last(event, 1, bytes(8)))[0]
-        step = _signed(_last(event, 2, 0))
+        event = fields(record)
+        at = struct.unpack("<d", last(event, 1, bytes(8)))[0]
+        step = signed(last(event, 2, 0))
         for summary in event.get(5, ()):
-            for item in _fields(summary).get(1, ()):
-                value = _fields(item)
+            for item in fields(summary).get(1, ()):
+                value = fields(item)
                 number = _number(value)
                 if number is not None:
-                    yield EventScalar(at, step, _last(value, 1, b"").decode(), number)
+                    yield EventScalar(at, step, last(value, 1, b"").decode(), number)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, struct.error):
         return
 
@@ -84,12 +85,12 @@ def _number(value: Wire) -> float | None:
     """`simple_value` as version 1 and PyTorch write it, or a tensor of no dimensions as version 2 and Keras do."""
     if 2 in value:
         return float(struct.unpack("<f", value[2][-1])[0])
-    plugin = _last(_fields(_last(_fields(_last(value, 9, b"")), 1, b"")), 1, b"scalars")
+    plugin = last(fields(last(fields(last(value, 9, b"")), 1, b"")), 1, b"scalars")
     if 8 not in value or plugin != b"scalars":
         return None
-    tensor = _fields(value[8][-1])
-    dimensions = _fields(_last(tensor, 2, b"")).get(2)
-    kind = _KINDS.get(_last(tensor, 1, 0))
+    tensor = fields(value[8][-1])
+    dimensions = fields(last(tensor, 2, b"")).get(2)
+    kind = _KINDS.get(last(tensor, 1, 0))
     return None if dimensions or kind is None else _element(tensor, *kind)
 
 
@@ -111,69 +112,23 @@ _KINDS = {
 
 
 def _element(tensor: Wire, packing: str, field: int) -> float | None:
-    if content := _last(tensor, 4, b""):
+    if content := last(tensor, 4, b""):
         return _unpacked(content, packing)
     if field not in tensor:
         return None
     raw = tensor[field][-1]
     if packing in ("<f", "<d"):
         return _unpacked(raw, packing)
-    number = raw if isinstance(raw, int) else _varint(raw, 0)[0]
+    number = raw if isinstance(raw, int) else varint(raw, 0)[0]
     if field == 13:  # the bits of a half as a number
         return _unpacked(number.to_bytes(2, "little"), packing)
-    return float(number if field in (16, 17) else _signed(number))
+    return float(number if field in (16, 17) else signed(number))
 
 
 def _unpacked(content: bytes, packing: str) -> float:
     if packing == "bfloat16":  # the upper half of a float
         return float(struct.unpack("<f", b"\0\0" + content[:2])[0])
     return float(struct.unpack_from(packing, content)[0])
-
-
-Wire = dict[int, list[Any]]  # field number to values: int for a varint, bytes for everything else
-
-
-def _fields(message: bytes) -> Wire:
-    found: Wire = {}
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        kind = tag & 7
-        value: int | bytes
-        if kind == 0:
-            value, at = _varint(message, at)
-        else:
-            size, at = _varint(message, at) if kind == 2 else (_SIZES[kind], at)
-            value = message[at : at + size]
-            at += size
-            if len(value) < size:
-                raise ValueError("the message ends in the middle of a field")
-        found.setdefault(tag >> 3, []).append(value)
-    return found
-
-
-_SIZES = {1: 8, 5: 4}
-_VARINT_BITS = 70  # seven in each of ten bytes
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = data[at]
-        if shift >= _VARINT_BITS:
-            raise ValueError("the varint does not end")
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 64) if number >> 63 else number
-
-
-def _last(message: Wire, field: int, default: Any) -> Any:
-    return message[field][-1] if field in message else default
 
 
 @cache

@@ -54,7 +54,7 @@ def logged(line: bytes) -> MetricPoint | None:
     at, rank, step, values = (found.get(name) for name in ("at", "rank", "step", "values"))
     if not isinstance(at, float) or not isinstance(rank, int) or not isinstance(values, dict):
         return None
-    numbers = {_name(name): float(value) if _is_number(value) else None for name, value in values.items()}
+    numbers = {storable(name): float(value) if _is_number(value) else None for name, value in values.items()}
     return MetricPoint(at, rank, whole(float(step)) if step is not None and _is_number(step) else None, numbers)
 
 
@@ -127,9 +127,9 @@ def _numbers(found: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """The numbers in an object, and one level deeper with both names."""
     for name, value in found.items():
         if _is_number(value):
-            yield _name(name), float(value)
+            yield storable(name), float(value)
         elif isinstance(value, dict):
-            yield from ((_name(f"{name}/{key}"), float(item)) for key, item in value.items() if _is_number(item))
+            yield from ((storable(f"{name}/{key}"), float(item)) for key, item in value.items() if _is_number(item))
 
 
 def _is_number(value: Any) -> bool:
@@ -137,7 +137,7 @@ def _is_number(value: Any) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < 1 << 1023)
 
 
-def _name(name: str) -> str:
+def storable(name: str) -> str:
     """A name that can be stored and shown."""
     if name.isascii() and len(name) <= LONGEST_NAME:
         return name
