@@ -155,23 +155,21 @@ class RunHandle:
 
     def metrics(self) -> Metrics:
         """All metrics of the run so far."""
+        return self.new_metrics()[0]
+
+    def new_metrics(self, after: int = 0) -> tuple[Metrics, int]:
+        """The metrics reported since an earlier call, and the number to pass to the next call as `after`."""
         from stoker.client.api.reading import Metrics, Point  # not needed to submit or follow
 
         rows: list[dict[str, Any]] = []
-        page: dict[str, Any] = {"next": 0, "more": True}
+        page: dict[str, Any] = {"next": after, "more": True}
         while page.get("more"):
             page = self._connection.get(f"{self._path()}/metrics", {"after": page["next"]})
             rows += page["points"]
-        return Metrics(
-            Point(
-                row["attempt"],
-                row["rank"],
-                datetime.fromtimestamp(row["at"], UTC),
-                row["step"],
-                _numbers(row["values"]),
-            )
-            for row in rows
+        points = (
+            Point(row["attempt"], row["rank"], _moment(row["at"]), row["step"], _numbers(row["values"])) for row in rows
         )
+        return Metrics(points), int(page["next"])
 
     def events(self) -> list[Event]:
         """The run's timeline."""

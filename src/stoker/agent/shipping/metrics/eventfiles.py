@@ -10,9 +10,9 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 
 from stoker.agent.shipping.metrics.protobuf import Wire, fields, last, signed, varint
+from stoker.files.checksum import masked_crc
 
 LARGEST_RECORD = 1 << 20  # larger ones contain images and the like, and are skipped
 _HEADER = struct.Struct("<QI")  # length, its masked CRC
@@ -55,7 +55,7 @@ class EventFile:
         if len(header) < _HEADER.size:
             return None
         length, checksum = _HEADER.unpack(header)
-        if checksum != _masked_crc(header[:8]):
+        if checksum != masked_crc(header[:8]):
             self.broken = True
             return None
         start, end = self._offset + _HEADER.size, self._offset + _HEADER.size + length + _FOOTER
@@ -129,22 +129,3 @@ def _unpacked(content: bytes, packing: str) -> float:
     if packing == "bfloat16":  # the upper half of a float
         return float(struct.unpack("<f", b"\0\0" + content[:2])[0])
     return float(struct.unpack_from(packing, content)[0])
-
-
-@cache
-def _crc_table() -> list[int]:
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-        table.append(byte)
-    return table
-
-
-def _masked_crc(data: bytes) -> int:
-    """CRC-32C, rotated and offset as the format requires."""
-    table, crc = _crc_table(), 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
