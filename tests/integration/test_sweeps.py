@@ -95,6 +95,7 @@ def test_results_are_a_table_plots_a_page_and_data(shell: Shell) -> None:
         assert shell.stoker("results", "job", "--plot", plot).stdout
     shell.stoker("results", "job", "--html", "job.html")
     assert "<svg" in (shell.folder / "job.html").read_text()
+    assert shell.refused("results", "job", "--html", "none/job.html")["cause"] == Cause.FILE_UNWRITABLE
     assert shell.refused("results", "job", "--metric", "acuracy")["cause"] == Cause.NO_SUCH_METRIC
     assert shell.refused("results", "ants")["cause"] == Cause.NO_SUCH_RUN
 

@@ -6,7 +6,7 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -101,8 +101,11 @@ class Results:
         return figure if self.lower_is_better else -figure
 
     def records(self) -> list[dict[str, Any]]:
-        """One flat row for each run: for CSV, and for frames."""
-        return [self._record(row) for row in self.rows]
+        """One flat row for each run: for CSV, and for frames. A metric with the name of a parameter is `metric.lr`."""
+        known = parameters(self.rows)
+        columns = {name: f"matrix.{name}" if name in _COLUMNS else name for name in known}
+        taken = {*_COLUMNS, *columns.values()}
+        return [_record(row, columns, taken) for row in self.rows]
 
     def frame(self) -> Any:
         """A pandas frame with one row for each run. Requires pandas."""
@@ -112,9 +115,9 @@ class Results:
             raise BadInput("a frame requires pandas", hint="pip install pandas", cause=Cause.PACKAGE_MISSING) from error
         frame = pandas.DataFrame.from_records(self.records())
         for name in parameters(self.rows):
-            frame[name] = pandas.to_numeric(frame[name], errors="coerce").where(
-                pandas.to_numeric(frame[name], errors="coerce").notna(), frame[name]
-            )
+            column = f"matrix.{name}" if name in _COLUMNS else name
+            numbers = pandas.to_numeric(frame[column], errors="coerce")
+            frame[column] = numbers.where(numbers.notna(), frame[column])
         return frame
 
     def _group(self, values: Sequence[str], runs: Sequence[ResultRow]) -> ResultGroup:
@@ -125,11 +128,15 @@ class Results:
         measured = [row for row in rows if self.figure(row) is not None]
         return min(measured, key=lambda row: self.rank(self.figure(row)), default=None)
 
-    def _record(self, row: ResultRow) -> dict[str, Any]:
-        values = {name: row.values.get(name, "") for name in parameters(self.rows)}
-        metrics = {name: one.last for name, one in row.metrics.items()}
-        shown = {"run": row.name, "state": str(row.state), "sweep": row.sweep}
-        return {**shown, **values, **metrics, "seconds": row.seconds, "usd": float(row.usd), "nodes": row.nodes}
+
+_COLUMNS = ("run", "state", "sweep", "seconds", "usd", "nodes")  # of every run
+
+
+def _record(row: ResultRow, columns: Mapping[str, str], taken: Collection[str]) -> dict[str, Any]:
+    values = {column: row.values.get(name, "") for name, column in columns.items()}
+    metrics = {f"metric.{name}" if name in taken else name: one.last for name, one in row.metrics.items()}
+    shown = {"run": row.name, "state": str(row.state), "sweep": row.sweep}
+    return {**shown, **values, **metrics, "seconds": row.seconds, "usd": float(row.usd), "nodes": row.nodes}
 
 
 def found(connection: Connection, name: str, metric: str, by: Sequence[str]) -> Results:

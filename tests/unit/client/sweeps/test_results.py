@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import statistics
 from decimal import Decimal
 from html.parser import HTMLParser
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from stoker.cli.commands.sweep.results import _csv
 from stoker.cli.view import charts
 from stoker.client.sweeps import page, shapes
 from stoker.client.sweeps.results import Results, read
@@ -86,6 +89,25 @@ def test_records_have_every_value_and_metric_of_every_run() -> None:
         "usd": 0.1,
         "nodes": 1,
     }
+
+
+def test_a_metric_with_the_name_of_a_parameter_does_not_replace_its_value() -> None:
+    rows = [row(1, {"lr": 0.1, "nodes": 2}, acc=1, lr=0.05), row(2, {"lr": 0.2, "nodes": 4}, acc=2, lr=0.05, seconds=3)]
+    first, second = read("ants", rows).records()
+    assert (first["lr"], first["metric.lr"], first["nodes"], first["matrix.nodes"]) == ("0.1", 0.05, 1, "2")
+    assert (second["seconds"], second["metric.seconds"]) == (10.0, 3)
+    frame = read("ants", rows).frame()
+    assert list(frame["lr"]) == [0.1, 0.2] and list(frame["matrix.nodes"]) == [2, 4]
+
+
+def test_a_spreadsheet_and_a_terminal_take_nothing_of_a_csv_for_a_command() -> None:
+    rows = [row(1, {"lr": "-1e-3", "note": "@SUM(A1)"}, **{"=HYPERLINK(1)": 1, "\x1b]0;loss\x07": 2})]
+    head, cells = list(csv.reader(io.StringIO(_csv(read("ants", rows)))))
+    assert (
+        dict(zip(head, cells, strict=True)).items()
+        >= {"lr": "-1e-3", "note": "'@SUM(A1)", "'=HYPERLINK(1)": "1"}.items()
+    )
+    assert all(name.isprintable() for name in head)
 
 
 def test_runs_that_no_other_one_beats_in_cost_and_result_are_the_front() -> None:

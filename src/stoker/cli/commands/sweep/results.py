@@ -16,6 +16,7 @@ from stoker.cli.view.words import Column, TableCell, table
 from stoker.cli.view.writing import write_file
 from stoker.client.api.client import Client
 from stoker.client.report.spelling import duration, usd
+from stoker.client.sweeps import shapes
 from stoker.client.sweeps.results import Results
 from stoker.errors import BadInput
 from stoker.model.cause import Cause
@@ -63,7 +64,7 @@ def command(
     if as_json:
         show_json({"name": results.name, "metric": results.metric, "by": results.by, "groups": _plain(results)})
     elif as_csv:
-        write(_csv(results).encode())
+        write(_csv(results).encode(errors="replace"))
     elif html:
         from stoker.client.sweeps import page  # few results are a page
 
@@ -104,7 +105,6 @@ def _summary(results: Results) -> str:
 
 def _drawn(results: Results, plot: str) -> list[str]:
     from stoker.cli.view import charts  # most results are a table
-    from stoker.client.sweeps import shapes
 
     width = min(terminal.width(), 120)
     if plot == "scatter":
@@ -138,7 +138,15 @@ def _csv(results: Results) -> str:
     records = results.records()
     names = list(dict.fromkeys(name for record in records for name in record))
     text = io.StringIO()
-    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([_cell(name) for name in names])
+    writer.writerows([_cell(record.get(name, "")) for name in names] for record in records)
     return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Whoever opens the file in a spreadsheet runs no formula: scripts choose the names of metrics."""
+    if not isinstance(value, str):
+        return value
+    text = one_line(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) and not math.isfinite(shapes.number(text)) else text
