@@ -101,7 +101,8 @@ def test_a_metric_with_the_name_of_a_parameter_does_not_replace_its_value() -> N
 
 
 def test_a_spreadsheet_and_a_terminal_take_nothing_of_a_csv_for_a_command() -> None:
-    rows = [row(1, {"lr": "-1e-3", "note": "@SUM(A1)"}, **{"=HYPERLINK(1)": 1, "\x1b]0;loss\x07": 2})]
+    odd: dict[str, Any] = {"=HYPERLINK(1)": 1, "\x1b]0;loss\x07": 2}
+    rows = [row(1, {"lr": "-1e-3", "note": "@SUM(A1)"}, **odd)]
     head, cells = list(csv.reader(io.StringIO(_csv(read("ants", rows)))))
     assert (
         dict(zip(head, cells, strict=True)).items()

@@ -61,19 +61,19 @@ def command(
     """
     names = [one.strip() for one in by.split(",") if one.strip()]
     results = Client.connect().results(name, metric=metric, by=names)
-    if as_json:
-        show_json({"name": results.name, "metric": results.metric, "by": results.by, "groups": _plain(results)})
-    elif as_csv:
-        write(_csv(results).encode(errors="replace"))
-    elif html:
+    if html:
         from stoker.client.sweeps import page  # few results are a page
 
         write_file(html, page.page(results), "--html")
         say(f"wrote {html}: open it in a browser")
+    if as_json:
+        show_json({"name": results.name, "metric": results.metric, "by": results.by, "groups": _plain(results)})
+    elif as_csv:
+        write(_csv(results).encode(errors="replace"))
     elif plot:
         for line in _drawn(results, plot):
             show(line)
-    else:
+    elif not html:
         _tell(results, everything)
 
 
