@@ -71,6 +71,15 @@ def test_a_second_sweep_has_the_next_number_and_a_taken_name_is_refused(
     assert table.trials("id-m") == []  # all of it or nothing
 
 
+def test_a_sweep_without_a_name_passes_over_one_that_a_run_has(
+    database: Database, make_run: Make, now: datetime
+) -> None:
+    database.add(replace(make_run(1), name="ants-s1", job=replace(JOB, matrix=None, run="x", env={})), "other", [])
+    table = SweepTable(database.engine)
+    kept, _ = table.add(sweep(now), trials(make_run, "id-k"), lambda run: Event(now, "submitted", run.id))
+    assert (kept.name, kept.number) == ("ants-s2", 2)
+
+
 def test_more_trials_of_a_known_sweep_change_its_row(database: Database, make_run: Make, now: datetime) -> None:
     table = SweepTable(database.engine)
     kept, _ = table.add(sweep(now), trials(make_run, "id-k"), lambda run: Event(now, "submitted", run.id))

@@ -67,7 +67,7 @@ EVENTS = Table(
     Column("text", Text),
 )
 
-_REMOVED = Table("removed_runs", _META, Column("id", String, primary_key=True), Column("facts", Text))
+REMOVED = Table("removed_runs", _META, Column("id", String, primary_key=True), Column("facts", Text))
 _REMOVALS = Table(
     "removals",
     _META,
@@ -161,7 +161,7 @@ class Database:
                     # An idle node of it is released now: nothing tracks it any more.
                     idle = tuple(replace(one, until=one.until or one.seen_at or one.since) for one in bare.idle)
                     bare = replace(bare, idle=idle)
-                    connection.execute(insert(_REMOVED).values(id=run.id, facts=wire.dump(bare).decode()))
+                    connection.execute(insert(REMOVED).values(id=run.id, facts=wire.dump(bare).decode()))
                 left = {"id": run.id, "name": run.name, "store": run.store, "snapshot": run.snapshot}
                 connection.execute(insert(_REMOVALS).values(left))
                 connection.execute(delete(EVENTS).where(EVENTS.c.run_id == run_id))
@@ -213,7 +213,7 @@ class Database:
     def paid_runs(self) -> list[Run]:
         """Those whose nodes have cost something, oldest first; of removed ones, only the cost."""
         there = select(RUNS.c.id, RUNS.c.facts).where(RUNS.c.facts.contains('"spells":[{', autoescape=True))
-        query = union_all(there, select(_REMOVED.c.id, _REMOVED.c.facts))
+        query = union_all(there, select(REMOVED.c.id, REMOVED.c.facts))
         with self._engine.connect() as connection:
             return [_run(facts) for _, facts in sorted(tuple(row) for row in connection.execute(query))]
 

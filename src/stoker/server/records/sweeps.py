@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Column, Connection, Engine, Integer, MetaData, String, Table, Text, func, insert, select, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    func,
+    insert,
+    select,
+    union_all,
+    update,
+)
 
 from stoker.errors import Conflict
 from stoker.model import wire
@@ -14,7 +29,8 @@ from stoker.model.cause import Cause
 from stoker.model.job.trials import plain_of, varying
 from stoker.model.run.run import Event, Run, RunState
 from stoker.model.run.sweep import Sweep
-from stoker.server.records.database import EVENTS, EXPERIMENTS, RUNS, next_number, row_of, storable
+from stoker.model.run.trial import Trial
+from stoker.server.records.database import EVENTS, EXPERIMENTS, REMOVED, RUNS, next_number, row_of, storable
 
 _SWEEPS = Table(
     "sweeps",
@@ -50,8 +66,7 @@ class SweepTable:
     def submitted(self, key: str) -> Sweep | None:
         """The sweep that this submission made before."""
         with self._engine.connect() as connection:
-            facts = connection.execute(select(_SWEEPS.c.facts).where(_SWEEPS.c.submission == key)).scalar()
-        return wire.load(Sweep, facts.encode()) if facts else None
+            return _submitted(connection, key)
 
     def trials(self, sweep: str) -> list[TrialRow]:
         """Every run of it, oldest first: a trial that was retried has several."""
@@ -60,18 +75,20 @@ class SweepTable:
             rows = connection.execute(select(*columns).where(RUNS.c.sweep == sweep).order_by(RUNS.c.id))
             return [TrialRow(row[0], row[1], row[2], RunState(row[3])) for row in rows]
 
-    def paid(self, sweep: str) -> list[Run]:
-        """Those of its runs that have cost something."""
-        costing = RUNS.c.facts.contains('"spells":[{', autoescape=True)
+    def past(self, sweep: str) -> list[Mapping[str, Any]]:
+        """Those of its runs that are over and have cost something, in plain form; of removed ones, only the cost."""
+        mine, costing = f'"trial":{{"sweep":"{sweep}"', '"spells":[{'
+        there = select(RUNS.c.facts).where((RUNS.c.sweep == sweep) & ~RUNS.c.is_open)
+        gone = select(REMOVED.c.facts).where(REMOVED.c.facts.contains(mine, autoescape=True))
         with self._engine.connect() as connection:
-            facts = connection.execute(select(RUNS.c.facts).where(RUNS.c.sweep == sweep, costing)).scalars()
-            return [wire.load(Run, one.encode()) for one in facts]
+            facts = connection.execute(union_all(there, gone)).scalars()
+            return [json.loads(one) for one in facts if costing in one]
 
-    def runs(self, names: Sequence[str]) -> list[Run]:
-        """With all their facts."""
+    def given(self, sweep: str) -> dict[str, Trial]:
+        """By name of the run, which trial it is: without reading each as a run."""
         with self._engine.connect() as connection:
-            facts = connection.execute(select(RUNS.c.facts).where(RUNS.c.name.in_(list(names)))).scalars()
-            return [wire.load(Run, one.encode()) for one in facts]
+            rows = connection.execute(select(RUNS.c.name, RUNS.c.facts).where(RUNS.c.sweep == sweep))
+            return {name: wire.from_plain(Trial, json.loads(facts)["trial"]) for name, facts in rows}
 
     def save(self, sweep: Sweep) -> None:
         with self._engine.begin() as connection:
@@ -81,9 +98,11 @@ class SweepTable:
         self, sweep: Sweep, runs: Sequence[Run], event: Callable[[Run], Event], *, new: bool = True
     ) -> tuple[Sweep, list[Run]]:
         """A sweep with its trials, or with `new` off, more trials of a known one: one transaction. Numbers and names
-        them."""
+        them. The same submission again gives the same sweep, and no runs."""
         with self._engine.begin() as connection:
             if new:
+                if known := _submitted(connection, sweep.submission.key):
+                    return known, []
                 sweep = _added(connection, sweep)
             else:
                 _save(connection, sweep)
@@ -99,17 +118,27 @@ class SweepTable:
         return sweep, runs
 
 
+def _submitted(connection: Connection, key: str) -> Sweep | None:
+    facts = connection.execute(select(_SWEEPS.c.facts).where(_SWEEPS.c.submission == key)).scalar()
+    return wire.load(Sweep, facts.encode()) if facts else None
+
+
 def _added(connection: Connection, sweep: Sweep) -> Sweep:
     newest = select(func.max(_SWEEPS.c.number)).where(_SWEEPS.c.experiment == sweep.experiment)
     number = (connection.execute(newest).scalar() or 0) + 1
+    while not sweep.name and _is_taken(connection, f"{sweep.experiment}-s{number}"):
+        number += 1  # a user gave this name to another sweep or run
     sweep = replace(sweep, number=number, name=sweep.name or f"{sweep.experiment}-s{number}")
-    for table in (_SWEEPS, RUNS):
-        if connection.execute(select(table.c.id).where(table.c.name == sweep.name)).scalar():
-            raise Conflict(f"`{sweep.name}` already exists", hint="choose another `--name`", cause=Cause.NAME_IN_USE)
+    if _is_taken(connection, sweep.name):
+        raise Conflict(f"`{sweep.name}` already exists", hint="choose another `--name`", cause=Cause.NAME_IN_USE)
     row = {"id": sweep.id, "name": sweep.name, "experiment": sweep.experiment, "number": number}
     row |= {"submission": sweep.submission.key, "facts": wire.dump(sweep).decode()}
     connection.execute(insert(_SWEEPS).values(row))
     return sweep
+
+
+def _is_taken(connection: Connection, name: str) -> bool:
+    return any(connection.execute(select(table.c.id).where(table.c.name == name)).scalar() for table in (_SWEEPS, RUNS))
 
 
 def _save(connection: Connection, sweep: Sweep) -> None:

@@ -134,7 +134,8 @@ class Ledger:
                 check(run)
             await call(self._database.remove, [run.id for run in runs])
             for run in runs:
-                self._open.pop(run.id, None)  # one that is over may still be tended
+                if self._open.pop(run.id, None):  # one that is over may still be tended
+                    self.closed(run)
         for run in runs:
             await self._recorder.forget(run)
         return runs

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from stoker.engine.money import meter
 from stoker.engine.sweeps.parallel import PastTrials, SweepFacts
 from stoker.errors import NotFound
+from stoker.model import wire
 from stoker.model.cause import Cause
 from stoker.model.job.fields import nearest
+from stoker.model.run.money import Spell
 from stoker.model.run.run import Run, RunState
 from stoker.model.run.sweep import Sweep
 from stoker.server.records.database import Database
@@ -19,35 +23,51 @@ from stoker.server.records.sweeps import SweepTable
 
 class SweepBook:
     def __init__(self, database: Database) -> None:
-        self._past: dict[str, dict[str, tuple[Decimal, bool]]] = {}  # by sweep, by run: its cost, and if it succeeded
         self.table = SweepTable(database.engine)
         self._known: dict[str, Sweep] | None = None  # by id; None: not read yet
+        self._paid: dict[str, dict[str, tuple[Decimal, bool]]] = {}  # by sweep, by run: its cost, and if it succeeded
+        self._past: dict[str, PastTrials] = {}  # by sweep: the sum of these
+        self._growing: dict[str, asyncio.Lock] = {}  # by sweep
 
     @property
     def all(self) -> list[Sweep]:
         """Oldest first."""
+        return list(self._by_id().values())
+
+    def _by_id(self) -> dict[str, Sweep]:
         if self._known is None:
             self._known = {one.id: one for one in self.table.all()}
-        return list(self._known.values())
+        return self._known
 
     def facts(self) -> SweepFacts:
         """For the engine."""
-        if not self.all:
-            return SweepFacts()
-        known = self._known or {}
-        past = {id: self._past_of(id) for id, one in known.items() if one.budget is not None}
-        return SweepFacts(known, past)
+        known = self._by_id()
+        return SweepFacts(known, {id: self.past(id) for id, one in known.items() if one.budget is not None})
 
     def closed(self, run: Run) -> None:
-        """The run has ended and all its nodes are gone: later rounds do not include it."""
-        if run.trial and run.trial.sweep in self._past:
-            self._past[run.trial.sweep][run.id] = _paid(run)
+        """The run has ended and all its nodes are gone, or it was removed: later rounds do not include it."""
+        if run.trial and run.trial.sweep in self._paid:
+            ended_at = run.ended_at or run.submitted_at
+            self._paid[run.trial.sweep][run.id] = meter.spent(run, ended_at), run.state is RunState.SUCCEEDED
+            self._past.pop(run.trial.sweep, None)
 
-    def _past_of(self, sweep: str) -> PastTrials:
+    def past(self, sweep: str) -> PastTrials:
+        """What the trials that are over have cost. Read once."""
+        if sweep not in self._paid:
+            self._paid[sweep] = {run["id"]: _paid(run) for run in self.table.past(sweep)}
         if sweep not in self._past:
-            self._past[sweep] = {run.id: _paid(run) for run in self.table.paid(sweep) if not run.tended}
-        found = self._past[sweep].values()
-        return PastTrials(sum((usd for usd, _ in found), Decimal(0)), tuple(usd for usd, done in found if done))
+            found = self._paid[sweep].values()
+            usd = sum((usd for usd, _ in found), Decimal(0))
+            self._past[sweep] = PastTrials(usd, tuple(usd for usd, succeeded in found if succeeded))
+        return self._past[sweep]
+
+    def growing(self, sweep: Sweep) -> asyncio.Lock:
+        """Held from reading which trials there are to saving more of them."""
+        return self._growing.setdefault(sweep.id, asyncio.Lock())
+
+    def now(self, sweep: Sweep) -> Sweep:
+        """As it is by now."""
+        return self._by_id()[sweep.id]
 
     def named(self, name: str) -> Sweep:
         """Of this name; of an experiment, the newest; `last` is the newest of all."""
@@ -61,9 +81,7 @@ class SweepBook:
 
     def keep(self, sweep: Sweep) -> None:
         """It was saved: from here on the engine sees it."""
-        assert self.all is not None
-        assert self._known is not None
-        self._known[sweep.id] = sweep
+        self._by_id()[sweep.id] = sweep
 
     def save(self, sweep: Sweep) -> None:
         self.table.save(sweep)
@@ -89,6 +107,12 @@ class ResultCache:
             self._rows[run_id] = row
 
 
-def _paid(run: Run) -> tuple[Decimal, bool]:
+def _paid(run: Mapping[str, Any]) -> tuple[Decimal, bool]:
     """Every node of it is gone: its cost no longer depends on the time."""
-    return meter.spent(run, run.ended_at or run.submitted_at), run.state is RunState.SUCCEEDED
+    ended_at = datetime.fromisoformat(run["ended_at"] or run["submitted_at"])
+    return plain_usd(run, ended_at), run["state"] == RunState.SUCCEEDED
+
+
+def plain_usd(run: Mapping[str, Any], now: datetime) -> Decimal:
+    """What a run in its plain form has cost."""
+    return sum((meter.cost(wire.from_plain(Spell, one), now) for one in run["spells"]), Decimal(0))

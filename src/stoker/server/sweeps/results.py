@@ -6,25 +6,22 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from sqlalchemy import select
 
-from stoker.engine.money import meter
 from stoker.errors import NotFound
 from stoker.model import wire
 from stoker.model.cause import Cause
-from stoker.model.run.money import Spell
 from stoker.model.run.run import Run
 from stoker.model.run.sweep import ResultRow
 from stoker.server.api.answers import answer, gives, service_of
 from stoker.server.records.database import RUNS
 from stoker.server.rounds.outside import call
 from stoker.server.service import Service
-from stoker.server.sweeps.book import Row
+from stoker.server.sweeps.book import Row, plain_usd
 
 router = APIRouter(tags=["sweeps"])
 
@@ -72,7 +69,7 @@ def _row(run: Mapping[str, Any], names: Mapping[str, str], now: datetime) -> Row
         "state": run["state"],
         "values": trial["values"] if trial else _flags(run["job"]["run"]),
         "metrics": run["metrics"],
-        "usd": str(_usd(run, now)) if run["spells"] else "0",
+        "usd": str(plain_usd(run, now)) if run["spells"] else "0",
         "seconds": _seconds(attempts, now),
         "nodes": 1 + len(attempts[-1]["peers"]) if attempts else 1,
         "sweep": names.get(trial["sweep"], "") if trial else "",
@@ -80,11 +77,6 @@ def _row(run: Mapping[str, Any], names: Mapping[str, str], now: datetime) -> Row
         "cause": run["cause"],
         "submitted_at": run["submitted_at"],
     }
-
-
-def _usd(run: Mapping[str, Any], now: datetime) -> Decimal:
-    spells = (wire.from_plain(Spell, one) for one in run["spells"])
-    return sum((meter.cost(one, now) for one in spells), Decimal(0))
 
 
 def _seconds(attempts: list[Mapping[str, Any]], now: datetime) -> float:

@@ -112,9 +112,8 @@ async def state(service: Service, sweep: Sweep) -> SweepState:
     rows = await call(service.sweeps.table.trials, sweep.id)
     states = Counter(row.state for row in taking.newest(rows))
     now = service.clock.now()
-    live = {run.id: run for run in service.ledger.open if run.trial and run.trial.sweep == sweep.id}
-    paid = [live.get(run.id, run) for run in await call(service.sweeps.table.paid, sweep.id)]
-    usd = sum((meter.spent(run, now) for run in paid), Decimal(0))
+    live = (run for run in service.ledger.open if run.trial and run.trial.sweep == sweep.id)
+    usd = sum((meter.spent(run, now) for run in live), service.sweeps.past(sweep.id).usd)
     first, last = (rows[0].name, rows[-1].name) if rows else ("", "")
     bare = replace(sweep, submission=replace(sweep.submission, packages={}))
     return SweepState(bare, dict(states), first, last, usd, len(rows))

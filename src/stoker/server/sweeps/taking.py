@@ -58,41 +58,46 @@ async def extend(service: Service, sweep: Sweep, job: Job, secrets: Mapping[str,
     if job.matrix is None or set(job.matrix.names) != set((sweep.job.matrix or job.matrix).names):
         names = ", ".join(f"`{name}`" for name in (sweep.job.matrix.names if sweep.job.matrix else ()))
         raise JobInvalid([Problem("matrix", "other parameters", f"the parameters of {sweep.name}: {names}")])
-    wanted = await call(lambda: list(job.matrix.trials() if job.matrix else ()))
-    has = {_key(run.trial.values) for run in await call(_runs_of, service, sweep) if run.trial}
-    new = [one for one in wanted if _key(one) not in has]
-    if not new:
-        raise Conflict(f"`{sweep.name}` has all of these trials already", hint=f"stoker sweep show {sweep.name}")
-    if sweep.trials + len(new) > MOST_TRIALS:
-        raise BadInput(f"{sweep.trials + len(new):,} trials, expected at most {MOST_TRIALS:,}")
-    submission = replace(sweep.submission, job=job, secrets=secrets, store=sweep.store)
-    checked = await _checked(service, submission, new)
-    numbered = [Trial(sweep.id, at, one) for at, one in enumerate(new, sweep.trials + 1)]
-    kept = replace(submission, secrets={})
-    grown = replace(sweep, submission=kept, trials=sweep.trials + len(new), cancelled=False)
-    return await _save(service, grown, checked, numbered, new=False)
+    async with service.sweeps.growing(sweep):
+        sweep = service.sweeps.now(sweep)
+        wanted = await call(lambda: list(job.matrix.trials() if job.matrix else ()))
+        has = {_key(trial.values) for trial in (await call(service.sweeps.table.given, sweep.id)).values()}
+        new = [one for one in wanted if _key(one) not in has]
+        if not new:
+            raise Conflict(f"`{sweep.name}` has all of these trials already", hint=f"stoker sweep show {sweep.name}")
+        if sweep.trials + len(new) > MOST_TRIALS:
+            raise BadInput(f"{sweep.trials + len(new):,} trials, expected at most {MOST_TRIALS:,}")
+        submission = replace(sweep.submission, job=job, secrets=secrets, store=sweep.store)
+        checked = await _checked(service, submission, new)
+        numbered = [Trial(sweep.id, at, one) for at, one in enumerate(new, sweep.trials + 1)]
+        kept = replace(submission, secrets={})
+        grown = replace(sweep, submission=kept, trials=sweep.trials + len(new))
+        return await _save(service, grown, checked, numbered, new=False)
 
 
 async def retry(service: Service, sweep: Sweep, secrets: Mapping[str, str]) -> list[str]:
     """A new run for each trial whose newest run has failed. Their names."""
-    rows = await call(service.sweeps.table.trials, sweep.id)
-    failed = [row.name for row in newest(rows) if row.state is RunState.FAILED]
-    if not failed:
-        raise Conflict(f"no trial of `{sweep.name}` has failed", hint=f"stoker sweep show {sweep.name}")
-    old = {run.name: run for run in await call(service.sweeps.table.runs, failed)}
-    trials = [(trial, name) for name in failed if (trial := old[name].trial)]
-    submission = replace(sweep.submission, secrets=secrets, store=sweep.store)
-    checked = await _checked(service, submission, [trial.values for trial, _ in trials])
-    again = {trial.number: name for trial, name in trials}
-    before = {row.id for row in rows}
-    await _save(service, replace(sweep, cancelled=False), checked, [one for one, _ in trials], new=False, again=again)
-    return [row.name for row in await call(service.sweeps.table.trials, sweep.id) if row.id not in before]
+    async with service.sweeps.growing(sweep):
+        sweep = service.sweeps.now(sweep)
+        given = await call(service.sweeps.table.given, sweep.id)
+        rows = await call(service.sweeps.table.trials, sweep.id)
+        failed = [row.name for row in newest(rows) if row.state is RunState.FAILED]
+        if not failed:
+            raise Conflict(f"no trial of `{sweep.name}` has failed", hint=f"stoker sweep show {sweep.name}")
+        trials = [given[name] for name in failed]
+        submission = replace(sweep.submission, secrets=secrets, store=sweep.store)
+        checked = await _checked(service, submission, [trial.values for trial in trials])
+        again = {trial.number: name for trial, name in zip(trials, failed, strict=True)}
+        before = {row.id for row in rows}
+        await _save(service, sweep, checked, trials, new=False, again=again)
+        return [row.name for row in await call(service.sweeps.table.trials, sweep.id) if row.id not in before]
 
 
 async def set_budget(service: Service, sweep: Sweep, usd: Decimal | None) -> Sweep:
     """What all trials together may cost; None: no budget. Trials that are paused start again if that is enough."""
-    now, changed = service.clock.now(), replace(sweep, budget=usd)
+    now = service.clock.now()
     async with service.ledger.lock:
+        changed = replace(service.sweeps.now(sweep), budget=usd)
         service.sweeps.save(changed)
         mine = [run for run in service.ledger.open if run.trial and run.trial.sweep == sweep.id]
         paused = [run for run in mine if run.state is RunState.PAUSED]
@@ -106,8 +111,8 @@ async def set_budget(service: Service, sweep: Sweep, usd: Decimal | None) -> Swe
 async def cancel(service: Service, sweep: Sweep) -> int:
     """Every trial that has not ended is told to. How many."""
     now = service.clock.now()
-    service.sweeps.save(replace(sweep, cancelled=True))
     async with service.ledger.lock:
+        service.sweeps.save(replace(service.sweeps.now(sweep), cancelled=True))
         mine = [run for run in service.ledger.open if run.trial and run.trial.sweep == sweep.id]
         told = [decision.cancelled(run, now) for run in mine if not run.state.ended]
         changed = [one for one in told if one.events]
@@ -157,11 +162,18 @@ async def _save(
         saved: list[Sweep] = []
 
         def save() -> list[Run]:
-            kept, added = service.sweeps.table.add(sweep, runs, _told(sweep, now), new=new)
+            kept, added = service.sweeps.table.add(sweep if new else grown(), runs, _told(sweep, now), new=new)
             saved.append(kept)
             return added
 
-        await service.ledger.add_all(save)
+        def grown() -> Sweep:
+            """Its budget may have changed meanwhile."""
+            known = service.sweeps.now(sweep)
+            return replace(known, submission=sweep.submission, trials=sweep.trials, cancelled=False)
+
+        added = await service.ledger.add_all(save)
+        for run in runs if secrets and not added else ():  # the submission was known
+            service.vault.forget(run.id)
         service.sweeps.keep(saved[0])
     service.reconciler.wake()
     return saved[0]
@@ -223,11 +235,6 @@ def _told(sweep: Sweep, now: datetime) -> Callable[[Run], Event]:
         return Event(now, "submitted", f"submitted{by} as trial {trial.number if trial else 0}{again}: {values}")
 
     return event
-
-
-def _runs_of(service: Service, sweep: Sweep) -> list[Run]:
-    rows = service.sweeps.table.trials(sweep.id)
-    return service.sweeps.table.runs([row.name for row in newest(rows)])
 
 
 def _key(values: Values) -> tuple[tuple[str, str], ...]:
