@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from coco import Scenes, Target
 from network import build, device
+from problem import Problem
 from ranks import RANK, WORLD
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -49,6 +50,10 @@ def loader_of(scenes: Scenes, args: Namespace) -> tuple[DataLoader[Any], Any]:
     loader: DataLoader[Any] = DataLoader(
         scenes, args.batch_size, sampler=sampler, collate_fn=collate, num_workers=args.workers, drop_last=True
     )
+    if not len(loader):
+        least = WORLD * args.batch_size
+        found = f"has {scenes.total} images; {WORLD} ranks with {args.batch_size} in a step need {least} or more"
+        raise Problem(scenes.file, None, found)
     return loader, sampler
 
 

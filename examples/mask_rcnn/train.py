@@ -9,7 +9,7 @@ from evaluate import precision
 from learn import Learner, Pace, loader_of
 from network import save
 from problem import told
-from ranks import RANK, WORLD, together
+from ranks import RANK, WORLD, gather, together
 from settings import parser
 
 import stoker
@@ -36,19 +36,19 @@ def train() -> None:
         began = time.perf_counter()
         for batch in state.batches(loader):
             pace.batch_is_here()
-            losses = learner.step(batch)
+            state["loss"] = learner.step(batch)["loss"]  # an eviction may leave no batch of this epoch
             pace.step_is_done()
             state.step()
         if (epoch + 1) % args.evaluate_every and epoch + 1 < args.epochs:
             continue
         with torch.random.fork_rng(devices=[]):
             found = precision(learner.network, judged)
-        state.report(loss=losses["loss"], **found, **pace.metrics())
+        state.report(loss=state["loss"], **found, **pace.metrics())
         if RANK == 0:
             took = time.perf_counter() - began
-            said = f"loss {losses['loss']:.4f}  box_ap {found['box_ap']:.4f}  mask_ap {found['mask_ap']:.4f}"
+            said = f"loss {state['loss']:.4f}  box_ap {found['box_ap']:.4f}  mask_ap {found['mask_ap']:.4f}"
             print(f"Epoch {epoch + 1}/{args.epochs}  {said}  in {took:.1f} s", flush=True)
-        if stoker.should_stop():
+        if any(gather(stoker.should_stop())):  # all ranks stop, or none
             break
     if RANK == 0:
         names = [scenes.classes[number] for number in sorted(scenes.classes)]

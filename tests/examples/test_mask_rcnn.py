@@ -192,6 +192,35 @@ def test_trained_for_a_minute_it_finds_what_an_untrained_network_does_not(tmp_pa
     assert f"error: {__file__}: " in program("predict.py", __file__, photos, folder=tmp_path, code=1)
 
 
+KILLED_WHILE_IT_JUDGES = """
+import os, runpy, sys
+import stoker.checkpoint as library
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+import evaluate
+made = []
+class Watched(library.Checkpoint):
+    def __init__(self, **parts):
+        super().__init__(every=1, **parts)
+        made.append(self)
+def killed(*_):
+    made[0].finish()
+    os._exit(9)
+library.Checkpoint, evaluate.precision = Watched, killed
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.heavy
+def test_killed_while_it_judges_an_epoch_it_resumes_with_that(drawn: Path, tmp_path: Path) -> None:
+    (tmp_path / "killed.py").write_text(KILLED_WHILE_IT_JUDGES)
+    given = ("--data", drawn, "--epochs", 1, "--evaluate_every", 1)
+    program(str(tmp_path / "killed.py"), RCNN.folder / "train.py", *given, folder=tmp_path, code=9)
+    assert "Epoch 1/1  loss " in program("train.py", *given, folder=tmp_path)
+    too_few = program("train.py", "--data", drawn, "--batch_size", 16, folder=tmp_path, code=1)
+    assert "instances_train.json: has 8 images" in too_few
+
+
 def run(stoker: Callable[..., str], name: str, script: str, data: Path, evicted_at: str | None) -> Json:
     """A run on two nodes of this computer, evicted once its log has `evicted_at`."""
     job = {
