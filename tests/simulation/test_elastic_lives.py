@@ -65,10 +65,24 @@ def test_a_run_starts_with_fewer_nodes_and_grows_and_all_its_work_is_done() -> N
     assert head is not None and head.done_s == pytest.approx(1800.0)
 
 
-def test_a_run_that_keeps_its_machines_does_not_request_a_refused_one_again_and_again() -> None:
-    """Its script failed, seven of its eight nodes stayed, and their place has no more: it asked for eight for hours."""
-    world = World(gangs(5_500_308, elastic=True)).live()
-    assert max(len(run.attempts) for run in world.server.saved.values()) < 20
+@pytest.mark.parametrize(
+    ("seed", "why"),
+    [
+        (5_500_308, "its script failed, seven of its eight nodes stayed, and their place has no more"),
+        (5_500_438, "its first node was kept in a place other than the one that refused the third and fourth"),
+        (5_500_491, "its only place, which had refused it for another reason an hour ago, had no capacity"),
+    ],
+)
+def test_a_run_does_not_request_refused_machines_again_and_again(seed: int, why: str) -> None:
+    world = World(gangs(seed, elastic=True)).live()
+    assert max(len(run.attempts) for run in world.server.saved.values()) < 30, why
+
+
+def test_a_gang_that_forgets_which_of_its_nodes_was_refused_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert broken(gangs(5_500_494, elastic=True)) is None
+    monkeypatch.setattr(Attempt, "troubled", property(lambda attempt: (attempt,) if attempt.trouble else ()))
+    found = broken(gangs(5_500_494, elastic=True))
+    assert found is not None and found.promise == "paced requests"
 
 
 def test_a_run_that_starts_below_its_minimum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from stoker.engine.money import fuse
+from stoker.engine.offers import market
 from stoker.model import snapshot
 from stoker.testing.world.agent import Agent
 from stoker.testing.world.drawing import broken, shrunk, stormy, story
@@ -52,6 +53,10 @@ def blaming_nodes_for_their_store(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WorldServer, "_silent_s", silent_s)
 
 
+def requesting_without_pauses(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(market, "closed_until", lambda _run, _offer, now: now)
+
+
 @pytest.mark.parametrize(
     ("take_out", "promise"),
     [
@@ -60,6 +65,7 @@ def blaming_nodes_for_their_store(patch: pytest.MonkeyPatch) -> None:
         (without_reserve, "the budget"),
         (acting_before_saving, "saved before it acts"),
         (blaming_nodes_for_their_store, "no healthy node is lost"),
+        (requesting_without_pauses, "paced requests"),
     ],
 )
 def test_a_safeguard_that_is_taken_out_is_missed(

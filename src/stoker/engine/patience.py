@@ -178,7 +178,7 @@ def tries(row: Sequence[Attempt]) -> int:
 def _refused_offers(row: Sequence[Attempt]) -> set[tuple[str, str, bool]]:
     """What the provider did not start, of these attempts, for a reason that may be about the offer."""
     others = (*WEATHER, *HOPELESS, NOT_READY, "")
-    refused = (one.offer for one in row if one.trouble not in others)
+    refused = (one.offer for attempt in row for one in attempt.troubled if one.trouble not in others)
     return {(offer.size, offer.place, offer.spot) for offer in refused if offer}
 
 

@@ -19,7 +19,8 @@ from stoker.engine.money.paying import times
 from stoker.engine.nodes.lease import node_key
 from stoker.engine.offers.deadline import Urgency, outlook
 from stoker.engine.offers.gathering import choose_near
-from stoker.engine.offers.market import MOST_REFUSALS, NOTICE_S, Market, fits_whole, same
+from stoker.engine.offers.market import MOST_REFUSALS, NOTICE_S, Market, fits_whole
+from stoker.engine.offers.refusals import same
 from stoker.engine.patience import ROOM
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Notice, Wish
@@ -64,18 +65,25 @@ def _is_least(run: Run, nodes: int) -> bool:
 
 def _narrowed(run: Run, offer: Offer, now: datetime) -> Offer:
     room = next((nodes for nodes, at in _rooms(run, offer) if 0 <= (now - at).total_seconds() < REMEMBERED_S), None)
-    return offer if room is None or not fits_whole(offer, room) else replace(offer, slots=room)
+    if room is None:
+        return offer
+    taken = sum(same(one, offer) for one in run.attempts[-1].ahead)  # since then, for the next attempt
+    room = max(room - taken, 0)
+    return replace(offer, slots=room) if fits_whole(offer, room) else offer
 
 
 def _rooms(run: Run, offer: Offer) -> Iterator[tuple[int, datetime]]:
     """How many new nodes of this offer its provider seemed to have, and when, the newest first."""
     for attempt in reversed(run.attempts):
         yield from ((one.room, one.at) for one in reversed(attempt.refusals) if one.room and same(one.offer, offer))
-        fresh = [one for one in attempt.members if one.offer and not one.offer.again and same(one.offer, offer)]
-        if attempt.trouble in ROOM and attempt.ended_at and fresh:
-            # The first node has the trouble of the whole attempt, whichever node it was.
-            refused = max(sum(one.trouble in ROOM for one in fresh if one.node), 1)
-            yield _left(len(fresh), refused if refused < len(fresh) - 1 else len(fresh)), attempt.ended_at
+        asked = sum(_is_new(one, offer) for one in attempt.members)
+        refused = sum(_is_new(one, offer) for one in attempt.troubled if one.trouble in ROOM)
+        if refused and attempt.ended_at:
+            yield _left(asked, refused if refused < asked - 1 else asked), attempt.ended_at
+
+
+def _is_new(member: Member, offer: Offer) -> bool:
+    return member.offer is not None and not member.offer.again and same(member.offer, offer)
 
 
 def _left(asked: int, refused: int) -> int:

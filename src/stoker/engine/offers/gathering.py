@@ -9,7 +9,6 @@ from datetime import datetime
 from stoker.engine.decision import Sighting
 from stoker.engine.nodes.nodes import resumed
 from stoker.engine.offers.market import Market, choose, fits_whole, needs, why_none
-from stoker.engine.patience import WEATHER
 from stoker.model.node import Offer
 from stoker.model.orders import Wish
 from stoker.model.run.report import GOOD, Outcome
@@ -32,8 +31,10 @@ def leaving(run: Run) -> Iterator[int]:
     attempt = run.attempt
     if attempt is None or attempt.state.over or run.wish is not Wish.GO_ON or run.restored_at or attempt.paused:
         return
+    if attempt.troubled:  # one that was refused is requested again with its whole gang, and those released for it
+        return
     for member in attempt.members:
-        if member.spare or member.trouble in WEATHER:  # one that was refused is requested again with its whole gang
+        if member.spare:
             continue
         if member.notice:
             if not member.notice.drill and not member.notice.returns:

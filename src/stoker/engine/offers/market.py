@@ -12,21 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from itertools import islice
 
 from stoker.engine.decision import Decision, Sighting, StartSpare, StopNode
 from stoker.engine.offers.deadline import Outlook, Urgency, outlook, words
-from stoker.engine.patience import HOPELESS, NOT_READY, WEATHER
+from stoker.engine.offers.refusals import BARRED_S, barred, closed_until, refused_at, same
 from stoker.model.job.job import Fallback, Job
 from stoker.model.node import Need, NodeState, Offer, Pool
 from stoker.model.orders import Notice, Wish
 from stoker.model.run.report import Refusal
 from stoker.model.run.run import Attempt, AttemptState, Run
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 300.0  # before an unavailable offer is requested again
-MOST_DOUBLINGS = 8  # of the pause: by then it is the longest
 SHUNNED_S = 600.0  # an offer that was evicted so recently is chosen after the others
-MOST_IN_PLACE, BARRED_S = 2, 3600.0  # sizes that a place has refused, before the others go first for so long
 
 Market = Mapping[tuple[str, Need], Sequence[Offer]]  # the offers of each provider for each need
 
@@ -83,12 +79,17 @@ def open_now(run: Run, market: Market, now: datetime) -> list[Offer]:
     this run for its own reason is excluded, as long as there is another; then, one in a place that refuses any size.
     Where the others have no capacity, it is tried again from time to time: the reason may have passed."""
     offers = [offer for offer in _offers(run, market) if _affordable(run.job, offer)]
-    refused = [(offer, _refused_at(run, offer)) for offer in offers]
+    refused = [(offer, refused_at(run, offer)) for offer in offers]
     others = [offer for offer, at in refused if at is None]
-    barred = _barred(run, now)
-    elsewhere = [offer for offer in others if offer.place not in barred]
-    found = [offer for offer in elsewhere or others or offers if now >= _closed_until(run, offer, now)]
-    return found or [offer for offer, at in refused if at and (now - at).total_seconds() >= BARRED_S]
+    closed_places = barred(run, now)
+    elsewhere = [offer for offer in others if offer.place not in closed_places]
+    old = [offer for offer, at in refused if at and (now - at).total_seconds() >= BARRED_S]
+    return _rested(run, elsewhere or others or offers, now) or _rested(run, old, now)
+
+
+def _rested(run: Run, offers: Sequence[Offer], now: datetime) -> list[Offer]:
+    """Those whose pause is over."""
+    return [offer for offer in offers if now >= closed_until(run, offer, now)]
 
 
 def why_none(run: Run, market: Market, now: datetime) -> str:
@@ -101,7 +102,7 @@ def why_none(run: Run, market: Market, now: datetime) -> str:
     if not affordable:
         cheapest = min(offers, key=lambda offer: offer.usd_per_hour)
         return f"the cheapest costs ${cheapest.usd_per_hour:.4f} per hour ({cheapest.size} in {cheapest.place})"
-    next_at = min(_closed_until(run, offer, now) for offer in affordable)
+    next_at = min(closed_until(run, offer, now) for offer in affordable)
     last = next((one.message for one in reversed(run.attempts) if one.trouble), "")
     waits = f"{last or 'no machine was available'}; retrying at {next_at:%H:%M:%S} UTC"
     return f"{waits}; {words(run, now)}: enough time to wait for spot" if run.job.deadline else waits
@@ -115,7 +116,7 @@ def _kinds(run: Run, market: Market, now: datetime) -> tuple[bool, ...]:
     if view.urgency is Urgency.URGENT:
         return False, True  # a machine that may be evicted is still better than none
     # For spot that a provider has refused for its own reason, there is nothing to wait.
-    waits = view.waits and any(offer.spot and _refused_at(run, offer) is None for offer in _offers(run, market))
+    waits = view.waits and any(offer.spot and refused_at(run, offer) is None for offer in _offers(run, market))
     return (True,) if waits else (True, False)
 
 
@@ -133,56 +134,6 @@ def _affordable(job: Job, offer: Offer) -> bool:
     return most is None or offer.usd_per_hour <= most
 
 
-def _closed_until(run: Run, offer: Offer, now: datetime) -> datetime:
-    """Each failure in a row doubles the pause. A time in the future means that the clock was set back: it is over."""
-    failures = list(islice(_failures(run, offer), MOST_DOUBLINGS))
-    if not failures:
-        return now
-    newest = failures[0] or now
-    pause_s = min(FIRST_PAUSE_S * 2.0 ** (len(failures) - 1), LONGEST_PAUSE_S)
-    return now if newest > now else newest + timedelta(seconds=pause_s)
-
-
-def _failures(run: Run, offer: Offer) -> Iterator[datetime | None]:
-    """When this offer was unavailable since it last gave a node, the newest first."""
-    for attempt in reversed(run.attempts):
-        yield from (one.at for one in reversed(attempt.refusals) if same(one.offer, offer))
-        if attempt.offer and same(attempt.offer, offer):
-            if attempt.trouble not in WEATHER:
-                return
-            yield attempt.ended_at
-
-
-def _refused_at(run: Run, offer: Offer) -> datetime | None:
-    """Whatever the reason: an image that the size cannot boot is refused again; a temporary fault costs one size."""
-    found = (one for one in reversed(run.attempts) if one.offer and _closes(one.trouble, one.offer, offer))
-    return next((one.ended_at or one.asked_at for one in found), None)
-
-
-def _closes(trouble: str, asked: Offer, offer: Offer) -> bool:
-    """What a machine of a size lacks, such as a driver in its image, it lacks in every place."""
-    if trouble == NOT_READY:
-        return asked.size == offer.size
-    return _is_refusal(trouble) and same(asked, offer)
-
-
-def _barred(run: Run, now: datetime) -> set[str]:
-    """The places that refused several sizes in a row: a cloud may close a whole region to an account."""
-    refused: dict[str, set[str]] = {}
-    for one in run.attempts:
-        if one.offer and one.state.over and not one.trouble:
-            refused.pop(one.offer.place, None)
-        elif one.offer and one.ended_at and one.trouble != NOT_READY and _is_refusal(one.trouble):
-            lately = (now - one.ended_at).total_seconds() < BARRED_S
-            refused.setdefault(one.offer.place, set()).update({one.offer.size} if lately else ())
-    return {place for place, sizes in refused.items() if len(sizes) >= MOST_IN_PLACE}
-
-
-def _is_refusal(trouble: str) -> bool:
-    """For a reason of the provider's own, which does not pass by itself, and which no person has to repair first."""
-    return bool(trouble) and trouble not in (*WEATHER, *HOPELESS)
-
-
 def _shunned(run: Run, offer: Offer, now: datetime) -> bool:
     return any(attempt.offer and same(attempt.offer, offer) and _was_taken(attempt, now) for attempt in run.attempts)
 
@@ -192,10 +143,6 @@ def _was_taken(attempt: Attempt, now: datetime) -> bool:
     if attempt.state is AttemptState.EVICTED and attempt.ended_at:
         return (now - attempt.ended_at).total_seconds() < SHUNNED_S
     return not attempt.state.over and attempt.notice is not None and not attempt.notice.drill
-
-
-def same(one: Offer, other: Offer) -> bool:
-    return (one.size, one.place, one.spot) == (other.size, other.place, other.spot)
 
 
 NOTICE_S = 60.0  # for a script to save, before its machine is released

@@ -100,6 +100,11 @@ class Attempt(Member):
         return (self, *self.peers)
 
     @property
+    def troubled(self) -> tuple[Member, ...]:
+        """The nodes that were unavailable. The first one has the trouble of the whole attempt, whichever it was."""
+        return tuple(one for one in self.peers if one.trouble) or ((self,) if self.trouble else ())
+
+    @property
     def leaves(self) -> bool:
         """It gives its nodes back, for another run or because its cluster is paused: the next one gets others."""
         return bool(self.yielded or self.paused)

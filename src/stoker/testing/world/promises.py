@@ -18,6 +18,7 @@ from stoker.model.run.report import Outcome
 from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
 from stoker.testing.world.cloud import DEAR, WorldMachine
 from stoker.testing.world.gang import Set, WorldShelf
+from stoker.testing.world.pacing import RequestPace
 from stoker.testing.world.scenario import MishapKind
 
 if TYPE_CHECKING:
@@ -190,6 +191,7 @@ class Promises:
         self._known: dict[str, Run] = {}  # at the last check
         self._keys: dict[str, set[str]] = {}  # by run: of all nodes that its facts have ever named
         self.sharing = SharingPromises(world)
+        self._pacing = RequestPace(len(world.scenario.places), len(world.scenario.mishaps))
 
     def check(self) -> None:
         """After every event."""
@@ -255,6 +257,7 @@ class Promises:
             raise PromiseBroken("one end", f"{run.name} had ended as {before.state} and is now {run.state}")
         self._keys.setdefault(run.id, set()).update(self._named(run))
         self._has_a_wanted_width(run)
+        self._waits_between_requests(run)
         self.sharing.changed(before, run)
         self._no_healthy_node_is_lost(before, run)
         if run.state is RunState.PAUSED:
@@ -268,6 +271,12 @@ class Promises:
         if not run.job.least_nodes <= nodes <= nodes + more <= run.job.most_nodes:
             what = f"{run.name} has {nodes} nodes and asks for {more} more: nodes {run.job.nodes}"
             raise PromiseBroken("as many nodes as the job says", what)
+
+    def _waits_between_requests(self, run: Run) -> None:
+        """What is refused again and again brings no work, and a cloud throttles whoever asks too often."""
+        if refused := self._pacing.too_many(run, self._world.timeline.now):
+            what = f"{refused} requests of {run.name} were refused within an hour, at most {self._pacing.most} are due"
+            raise PromiseBroken("paced requests", what)
 
     def _all_is_done(self, run: Run) -> None:
         """Whatever the number of nodes was: the same work is saved."""
