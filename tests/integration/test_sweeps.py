@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from shell import Shell
 
 from stoker.model.cause import Cause
@@ -17,6 +18,9 @@ SCRIPT = """
     if lr == 0.2 and seed == 2 and not pathlib.Path(os.environ["MARK"]).exists():
         sys.exit(3)
 """
+
+
+ENDED = ("succeeded", "failed", "cancelled")
 
 
 def swept(shell: Shell, *args: str) -> dict[str, Any]:
@@ -110,3 +114,62 @@ def test_one_sweep_over_the_number_of_nodes_is_a_scaling_report(shell: Shell) ->
     shell.write("stoker.yaml", "name: job\nrun: python train.py\nnodes: ${matrix.nodes}\nmatrix:\n  nodes: [1, 0]\n")
     (problem,) = shell.refused("run")["problems"]
     assert (problem["line"], problem["field"]) == (3, "nodes")
+
+
+EPOCHS = """
+    import json, os, pathlib, signal, time
+    seed, saved, stops = int(os.environ["STOKER_MATRIX_SEED"]), pathlib.Path("checkpoints/epoch"), []
+    signal.signal(signal.SIGTERM, lambda *_: stops.append(True))
+    epoch = int(saved.read_text()) if saved.exists() else 0
+    while epoch < 27 and not stops:
+        time.sleep(0.25)
+        epoch += 1
+        with open(os.environ["TRACE"], "a") as trace:
+            trace.write(f"{seed} {epoch}\\n")
+        part = saved.with_name("part")
+        part.write_text(str(epoch))
+        part.replace(saved)
+        print(json.dumps({"epoch": epoch, os.environ["METRIC"]: 1 / (1 + abs(seed - 5))}), flush=True)
+"""
+
+
+@pytest.mark.heavy
+def test_a_search_pauses_trials_at_rungs_resumes_the_best_and_finds_it_for_a_quarter(
+    shell: Shell, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace"
+    shell.write("train.py", EPOCHS)
+    search = {"by": "halving", "metric": "val_acc", "most": 27}
+    env = {"TRACE": str(trace), "METRIC": "val_acc"}
+    shell.job("python train.py", matrix={"seed": "1..9"}, search=search, env=env, max_parallel=2)
+    assert "9 to 1, 3 to 3, 1 to 9, 1 to 27" in shell.stoker("plan").stdout
+    shell.stoker("run", "-d")
+    shell.wait_for(lambda: swept(shell, "show")["paused"] >= 3, "some trials are at the first rung")
+    shell.kill_server()
+    shell.wait_for(lambda: sum(swept(shell, "show")["states"].get(one, 0) for one in ENDED) == 9, "the search is over")
+    state = swept(shell, "show")
+    assert state["states"] == {"succeeded": 1, "cancelled": 8}
+    assert [(one["at"], one["reached"]) for one in state["rungs"]] == [(1, 9), (3, 3), (9, 1), (27, 1)]
+    assert shell.facts("job-5")["state"] == "succeeded" and {one["best"] for one in state["rungs"]} == {"job-5"}
+    epochs = trace.read_text().split("\n")[:-1]
+    assert len(set(epochs)) == len(epochs) <= 9 * 27 / 4  # none twice
+    assert [one for one in epochs if one.startswith("5 ")] == [f"5 {number}" for number in range(1, 28)]  # none lost
+    assert shell.facts("job-1")["cause"] == Cause.NOT_RESUMED
+    assert "epoch 1 (rung 1 of 4)" in shell.stoker("explain", "job-5").stdout
+    assert "epoch 1: 9 reached it, 3 resumed; best val_acc 1, job-5" in shell.stoker("sweep", "show").stdout
+    assert shell.refused("sweep", "extend", "--matrix", "seed=10")["code"] == "conflict"
+
+
+def test_a_search_by_a_metric_that_no_trial_reports_ends_in_words(shell: Shell, tmp_path: Path) -> None:
+    shell.write("train.py", EPOCHS.replace("27", "2"))
+    env = {"TRACE": str(tmp_path / "trace"), "METRIC": "accuracy"}
+    search = {"by": "halving", "metric": "val_acc", "most": 27}
+    shell.job("python train.py", matrix={"seed": "1..3"}, search=search, env=env, max_parallel=1)
+    shell.stoker("run", code=1)
+    first, last = shell.facts("job-1"), shell.facts("job-3")
+    assert (first["state"], first["cause"]) == ("failed", Cause.METRIC_MISSING) and "`accuracy`" in first["reason"]
+    assert (last["state"], last["attempts"]) == ("cancelled", [])
+    (problem,) = shell.refused("run", "--set", "search.most=1")["problems"]
+    assert problem["field"].endswith("search.most")
+    (problem,) = shell.refused("run", "--set", "matrix=null")["problems"]
+    assert problem["field"] == "search"

@@ -19,6 +19,8 @@ from stoker.engine.offers.deadline import noted
 from stoker.engine.offers.gathering import in_one_network
 from stoker.engine.offers.market import attend
 from stoker.engine.patience import NOT_READY, WAITED_FOR, haste, saves_in, used_up, verdict
+from stoker.engine.sweeps import searching
+from stoker.engine.sweeps.halving import unmeasured
 from stoker.model.cause import Cause
 from stoker.model.node import Offer
 from stoker.model.orders import Notice, Wish
@@ -265,7 +267,11 @@ def conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decis
     run = run.with_software(report)
     match outcome:
         case Outcome.SUCCEEDED | Outcome.TARGET_REACHED:
-            return _end(run, RunState.SUCCEEDED, now, report.message, 0, report.cause)
+            if missing := unmeasured(run):
+                return _end(run, RunState.FAILED, now, missing, 125, Cause.METRIC_MISSING)
+            if outcome is Outcome.TARGET_REACHED and (waits := searching.paused(run, now)):
+                return waits
+            return _end(searching.scored(run), RunState.SUCCEEDED, now, report.message, 0, report.cause)
         case Outcome.CANCELLED if run.wish is Wish.CANCEL:
             return _cancelled(run, now, report.message or "cancelled")
         case Outcome.BUDGET_REACHED:

@@ -22,8 +22,9 @@ from stoker.engine.queue import clusters
 from stoker.engine.queue.clusters import NO_CLUSTERS, ClusterFacts
 from stoker.engine.queue.order import NOTHING_KNOWN, QueueFacts
 from stoker.engine.queue.placement import placed, room_left
+from stoker.engine.sweeps import searching
 from stoker.engine.sweeps.budget import sweep_allowances
-from stoker.engine.sweeps.parallel import NO_SWEEPS, SweepFacts, beyond
+from stoker.engine.sweeps.parallel import NO_SWEEPS, SweepFacts, at_rungs, beyond
 from stoker.model.cause import Cause
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Wish
@@ -55,12 +56,13 @@ def decide(runs: Collection[Run], seen: Mapping[str, Sighting], scene: Scene) ->
     thousand waiting runs cost next to nothing."""
     round_ = _Round(scene, seen, {run.id: run for run in runs})
     round_.advance()
+    round_.settle_searches()
     round_.settle_idle()
     round_.vacate()
     held = {run_id for run_id, sighting in seen.items() if _in_the_way(round_.after[run_id], sighting)}
     held |= {run.id for run in runs if run.attempts and run.id not in seen}  # its possible leftovers were not observed
     rooms = clusters.rooms(scene.clusters)
-    held |= beyond(round_.after.values(), scene.sweeps)
+    held |= beyond(round_.after.values(), scene.sweeps) | at_rungs(round_.after.values())
     turn = placed(round_.after.values(), scene.slots, rooms, scene.now, held=held, facts=scene.facts)
     for run, other in turn.pauses:
         round_.join(clusters.yielding(run, other, scene.now))
@@ -111,6 +113,12 @@ class _Round:
         for run_id, run in self._before.items():
             if run_id not in self._seen and (ended := cancelled_unseen(run, self._scene.said.get(run_id), now)):
                 self._set(ended)
+
+    def settle_searches(self) -> None:
+        """Trials that are paused at a rung resume or end, once all of their sweep are there."""
+        trials = {id: one.trials for id, one in self._scene.sweeps.known.items() if one.job.search}
+        for then in list(searching.settled(self.after.values(), trials, self._scene.now)):
+            self.join(then)
 
     def settle_idle(self) -> None:
         """Nodes of clusters whose runs have ended wait for the next run, and are released when their time is up."""

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from stoker.model.job.job import DataMode, Job
+from stoker.model.job.search import Rung
 from stoker.model.job.sections import Software
 from stoker.model.run.money import Fuse
 
@@ -71,6 +72,7 @@ class Orders:
     software: Software | None = None  # what the snapshot has of the submitting Python; None: nothing
     shelf: str = ""  # where in the store nodes share environments that they build; empty: they do not
     widths: tuple[int, ...] = ()  # by attempt: how many nodes it had; empty: as many as this one
+    rung: Rung | None = None  # where a trial of a search pauses; None: it runs to its end
     incarnation: int = 1  # of the attempt's machines, which; only the machine itself knows, and nobody writes it
 
     @property

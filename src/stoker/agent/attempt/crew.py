@@ -69,7 +69,7 @@ class Crew:
         heed = partial(self.notices.post, "server")
         self.wishes = WishWatch(store, orders, self.stopping, heed, self.door.see, self.fuse.hear)
         self.peers = self._peers() if orders.nodes > 1 else None
-        self.goal = Goal(orders.job.stop_when, folder.stop, tell)
+        self.goal = Goal(orders.rung or orders.job.stop_when, folder.stop, tell)
         self.awaited = Awaited(orders.job, tell, time.monotonic)
         self.listener = self._listener()
 

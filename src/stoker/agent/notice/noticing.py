@@ -19,6 +19,7 @@ from stoker.agent.processes.family import CpuPriority
 from stoker.agent.processes.ranks import RankProcesses
 from stoker.agent.shipping.metrics.points import MetricPoint
 from stoker.model.job.job import Job
+from stoker.model.job.search import Rung
 from stoker.model.job.sections import Target
 from stoker.model.orders import Notice
 from stoker.model.run.report import Outcome
@@ -224,7 +225,7 @@ class Goal:
     then it has saved whatever it saves after each report.
     """
 
-    def __init__(self, target: Target | None, stop_file: Path, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, target: Target | Rung | None, stop_file: Path, tell: Callable[[str, str], None]) -> None:
         self._target = target
         self._stop_file = stop_file
         self._tell = tell
@@ -239,11 +240,10 @@ class Goal:
         return self._by is not None
 
     def __str__(self) -> str:
-        metric = self._target.metric if self._target else ""
-        return f"stopped early: {metric} {self._value:g} met `{self._target}`"
+        return self._target.words(self._value) if self._target else ""
 
     def see(self, point: MetricPoint, source: str) -> None:
-        value = point.values.get(self._target.metric) if self._target else None
+        value = self._target.measured(point.values, point.step) if self._target else None
         if value is None or self._target is None:
             return
         if self._by is None:

@@ -75,10 +75,11 @@ _TOLD = frozenset(
         "restore-failed",
         "restore-waits",
         "retry",
+        "rung",
         "target-reached",
     }
 )
-_EACH = ("price", "checkpoint-left-out", "machine-restored")  # each event is different
+_EACH = ("price", "rung", "checkpoint-left-out", "machine-restored")  # each event is different
 _SAME_S = 10.0  # events of server and agent within this time are the same event
 
 

@@ -173,7 +173,7 @@ def _worth_knowing(prepared: Prepared) -> list[str]:
 def job_again(old: Run) -> Job:
     """The job of an old run, to run it again. Keeping the node of a failed run applies only to the run it was requested
     for."""
-    return replace(old.job, keep_failed=None, on=old.place)
+    return replace(old.job, keep_failed=None, search=None, on=old.place)
 
 
 def register(snapshot: Snapshot, connection: Connection, *, store: str = "") -> list[str]:

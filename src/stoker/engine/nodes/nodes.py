@@ -29,6 +29,8 @@ def may_resume(run: Run, sight: NodeSight) -> bool:
     attempt = run.attempt
     if run.state is not RunState.QUEUED or run.wish is not Wish.GO_ON or attempt is None or attempt.leaves:
         return False
+    if run.trial and run.trial.paused:  # for as long as other trials take
+        return False
     member = next((one for one in attempt.members if one.key == sight.key), None)
     if member is None or member.spare:
         return False

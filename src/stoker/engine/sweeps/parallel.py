@@ -41,13 +41,18 @@ def beyond(runs: Collection[Run], facts: SweepFacts) -> set[str]:
             continue
         if run.state in UNDER_WAY:
             free[run.trial.sweep] -= 1
-        elif run.state is RunState.QUEUED:
+        elif run.state is RunState.QUEUED and not run.trial.paused:
             waiting.setdefault(run.trial.sweep, []).append(run)
     held: set[str] = set()
     for sweep, some in waiting.items():
         some.sort(key=lambda run: (not run.attempts, run.id))
         held |= {run.id for run in some[max(free[sweep], 0) :]}
     return held
+
+
+def at_rungs(runs: Collection[Run]) -> set[str]:
+    """Ids of trials that their search has paused."""
+    return {run.id for run in runs if run.state is RunState.QUEUED and run.trial and run.trial.paused}
 
 
 def parallel_words(run: Run, facts: SweepFacts) -> str:

@@ -171,8 +171,15 @@ class Target:
     test: str
     value: float
 
+    def measured(self, values: Mapping[str, float | None], _step: float | None) -> float | None:
+        """The value at a point; None: the point does not have it."""
+        return values.get(self.metric)
+
     def reached_by(self, value: float) -> bool:
         return _TESTS[self.test](value, self.value)
+
+    def words(self, value: float) -> str:
+        return f"stopped early: {self.metric} {value:g} met `{self}`"
 
     def __str__(self) -> str:
         return f"{self.metric} {self.test} {repr(self.value).removesuffix('.0')}"

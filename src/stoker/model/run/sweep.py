@@ -35,6 +35,19 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
+class RungState:
+    """A rung of a search, and how many trials are how far."""
+
+    at: int  # the progress
+    heading: int = 0  # that have not reached it; also those that have failed or were cancelled on the way
+    reached: int = 0
+    resumed: int = 0  # of those that reached it
+    failed: int = 0
+    best: str = ""  # the name of the best run there; empty: none has reached it
+    score: float | None = None  # of that
+
+
+@dataclass(frozen=True, slots=True)
 class SweepState:
     """A sweep and how far it is. A trial that was retried counts once, with its newest run."""
 
@@ -44,6 +57,8 @@ class SweepState:
     last: str = ""
     usd: Decimal = Decimal(0)
     runs: int = 0  # also those that were retried
+    rungs: tuple[RungState, ...] = ()  # of a search; empty: it is none
+    paused: int = 0  # trials that wait at a rung
 
     @property
     def open(self) -> int:

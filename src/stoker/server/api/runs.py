@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query, Request, Response
 from stoker.engine import decision, showing
 from stoker.engine.decision import Decision
 from stoker.engine.queue.placement import queue
-from stoker.errors import BadInput, Conflict, NotFound, NotSetUp, StoreDenied, StoreUnavailable
+from stoker.errors import BadInput, Conflict, JobInvalid, NotFound, NotSetUp, Problem, StoreDenied, StoreUnavailable
 from stoker.model.cause import Cause
 from stoker.model.job.job import Job
 from stoker.model.job.trials import sample
@@ -73,6 +73,7 @@ async def plan(request: Request) -> Response:
     """What a submission of this job would do. Costs and changes nothing."""
     service = service_of(request)
     asked = await body(request, PlanRequest)
+    check_search(asked.job)
     job, cluster = await call(service.clusters.placed, sample(asked.job))
     pool = cluster.pool if cluster else None
     offer = await call(lambda: admit(job, service.providers, data_follows=True, pool=pool))
@@ -104,6 +105,7 @@ async def submit(request: Request) -> Response:
 
 async def accept(service: Service, submission: Submission, *, warms: bool = False) -> Run:
     """Checks, pins and saves it. `warms`: the server submits it itself, to start nodes of a cluster."""
+    check_search(submission.job)
     if submission.job.matrix:
         raise BadInput("a job with a `matrix` is a sweep, not a run", hint="submit it to /v1/sweeps")
     checked = await check(service, submission)
@@ -111,6 +113,12 @@ async def accept(service: Service, submission: Submission, *, warms: bool = Fals
         run = await _taken_in(service, checked, warms=warms)
     service.reconciler.wake()
     return run
+
+
+def check_search(job: Job) -> None:
+    """Only the trials of a sweep have the search of their sweep without its matrix."""
+    if job.search and not job.matrix:
+        raise JobInvalid([Problem("search", "no `matrix`", "a `matrix` with the trials to search")])
 
 
 @dataclass(frozen=True, slots=True)

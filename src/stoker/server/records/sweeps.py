@@ -90,6 +90,12 @@ class SweepTable:
             rows = connection.execute(select(RUNS.c.name, RUNS.c.facts).where(RUNS.c.sweep == sweep))
             return {name: wire.from_plain(Trial, json.loads(facts)["trial"]) for name, facts in rows}
 
+    def runs(self, sweep: str) -> list[Run]:
+        """All of it with all their facts, oldest first."""
+        with self._engine.connect() as connection:
+            facts = connection.execute(select(RUNS.c.facts).where(RUNS.c.sweep == sweep).order_by(RUNS.c.id)).scalars()
+            return [wire.load(Run, one.encode()) for one in facts]
+
     def save(self, sweep: Sweep) -> None:
         with self._engine.begin() as connection:
             _save(connection, sweep)

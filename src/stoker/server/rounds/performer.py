@@ -17,6 +17,7 @@ from stoker.engine.money.fuse import is_news
 from stoker.engine.nodes.lease import ahead, last_key
 from stoker.engine.offers.gathering import gang_of
 from stoker.engine.offers.market import needs
+from stoker.engine.sweeps.searching import rung_of
 from stoker.errors import (
     Corrupt,
     Malformed,
@@ -277,6 +278,7 @@ class Performer:
             evictions_per_hour=rate_per_hour(run),
             terminal=run.terminal,
             shelf=self._accesses.shelf(run),
+            rung=rung_of(run),
         )
 
     async def _renew_lease(self, run: Run, attempt: Member, lease_s: float) -> None:

@@ -19,7 +19,7 @@ from stoker.engine.queue.order import NOTHING_KNOWN, QueueFacts
 from stoker.engine.queue.placement import ahead, busy_slots, turns, why_waiting
 from stoker.engine.rounds import Scene, untouched
 from stoker.engine.showing import Beside
-from stoker.engine.sweeps.parallel import beyond, parallel_words
+from stoker.engine.sweeps.parallel import at_rungs, beyond, parallel_words
 from stoker.errors import StokerError
 from stoker.model.cause import Cause
 from stoker.model.node import Need, NodeSight
@@ -145,6 +145,8 @@ class Reconciler:
     def _why_waiting(self, run: Run) -> tuple[str, str]:
         """In words, and as a cause."""
         before = self._before(run)
+        if run.trial and run.trial.paused:
+            return "", ""  # the run itself says why
         if run.id in self._beyond:
             return parallel_words(run, self._sweeps.facts()), Cause.MAX_PARALLEL
         if not run.cluster:
@@ -158,7 +160,7 @@ class Reconciler:
         a second."""
         steady = self._clock.steady()
         if run.id not in self._ahead or not 0 <= steady - self._ahead_at < AHEAD_S:
-            now, runs = self._clock.now(), self._ledger.open
+            now, runs = self._clock.now(), self._in_queue()
             self._ahead = ahead(runs, self._rooms, now, self._queue_facts(now))
             self._slots_busy, self._nodes_free = busy_slots(runs, self._slots()), clusters.free(runs, self._pools)
             self._beyond = beyond(runs, self._sweeps.facts())
@@ -236,7 +238,7 @@ class Reconciler:
 
     def queue(self) -> list[Turn]:
         """Every waiting run, in starting order, with what it waits for."""
-        now, pools, runs = self._clock.now(), self._pools, {run.name: run for run in self._ledger.open}
+        now, pools, runs = self._clock.now(), self._pools, {run.name: run for run in self._in_queue()}
         found: list[Turn] = []
         for turn in turns(runs.values(), self._rooms, now, self._queue_facts(now)):
             run = runs[turn.name]
@@ -245,6 +247,11 @@ class Reconciler:
             else:
                 found.append(turn)
         return found
+
+    def _in_queue(self) -> list[Run]:
+        """The open runs without those that wait for the decision of a search, and for no room."""
+        held = at_rungs(self._ledger.open)
+        return [run for run in self._ledger.open if run.id not in held]
 
     def _last_words(self, runs: Collection[Run]) -> dict[str, Report]:
         """What the nodes of runs that are cancelled have said: enough to end them where their provider is not seen."""

@@ -10,6 +10,7 @@ from decimal import Decimal
 from fastapi import APIRouter, Request, Response
 
 from stoker.engine.money import meter
+from stoker.engine.sweeps.halving import ladder
 from stoker.errors import BadInput
 from stoker.model.job.fields import Problems
 from stoker.model.job.job import Job
@@ -116,4 +117,8 @@ async def state(service: Service, sweep: Sweep) -> SweepState:
     usd = sum((meter.spent(run, now) for run in live), service.sweeps.past(sweep.id).usd)
     first, last = (rows[0].name, rows[-1].name) if rows else ("", "")
     bare = replace(sweep, submission=replace(sweep.submission, packages={}))
-    return SweepState(bare, dict(states), first, last, usd, len(rows))
+    search = sweep.job.search
+    runs = await call(service.sweeps.table.runs, sweep.id) if search else []
+    rungs = tuple(ladder(search, runs)) if search else ()
+    paused = sum(run.trial is not None and run.trial.paused for run in runs if not run.state.ended)
+    return SweepState(bare, dict(states), first, last, usd, len(rows), rungs, paused)

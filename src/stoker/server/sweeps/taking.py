@@ -55,6 +55,7 @@ async def take(service: Service, submission: Submission) -> Sweep:
 
 async def extend(service: Service, sweep: Sweep, job: Job, secrets: Mapping[str, str]) -> Sweep:
     """More trials: those of the job's matrix that the sweep does not have yet, with its code and software."""
+    _no_search(sweep, "start another sweep with the new values")
     if job.matrix is None or set(job.matrix.names) != set((sweep.job.matrix or job.matrix).names):
         names = ", ".join(f"`{name}`" for name in (sweep.job.matrix.names if sweep.job.matrix else ()))
         raise JobInvalid([Problem("matrix", "other parameters", f"the parameters of {sweep.name}: {names}")])
@@ -77,6 +78,7 @@ async def extend(service: Service, sweep: Sweep, job: Job, secrets: Mapping[str,
 
 async def retry(service: Service, sweep: Sweep, secrets: Mapping[str, str]) -> list[str]:
     """A new run for each trial whose newest run has failed. Their names."""
+    _no_search(sweep, "set `retries` in the job: then a failed trial is tried again before the others are compared")
     async with service.sweeps.growing(sweep):
         sweep = service.sweeps.now(sweep)
         given = await call(service.sweeps.table.given, sweep.id)
@@ -119,6 +121,11 @@ async def cancel(service: Service, sweep: Sweep) -> int:
         await service.ledger.save(changed)
     service.reconciler.wake()
     return len(told)
+
+
+def _no_search(sweep: Sweep, hint: str) -> None:
+    if sweep.job.search:
+        raise Conflict(f"`{sweep.name}` is a search, which compares all of its trials with each other", hint=hint)
 
 
 def newest(rows: Sequence[TrialRow]) -> list[TrialRow]:

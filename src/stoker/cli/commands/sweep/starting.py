@@ -85,7 +85,10 @@ def attend(sweep: SweepHandle, *, detach: bool, as_json: bool) -> int:
         say(f"next: stoker results {sweep.name}")
     if sweep.state.states.get(RunState.PAUSED):
         return BUDGET_SPENT
-    return 0 if sweep.state.states.get(RunState.SUCCEEDED, 0) == sweep.state.sweep.trials else 1
+    done = sweep.state.states.get(RunState.SUCCEEDED, 0)
+    if sweep.job.search and not sweep.state.sweep.cancelled:  # which stops most of them for good
+        return 0 if done and not sweep.state.states.get(RunState.FAILED) else 1
+    return 0 if done == sweep.state.sweep.trials else 1
 
 
 def _follow(sweep: SweepHandle, *, quiet: bool) -> None:
@@ -111,6 +114,19 @@ def progress(state: SweepState) -> str:
     return ", ".join([*parts, *([usd(state.usd)] if state.usd else [])])
 
 
+def rung_lines(state: SweepState) -> list[str]:
+    """`epoch 3: 21 reached it, 7 resumed; best val_acc 0.91, ants-4`"""
+    search = state.sweep.job.search
+    lines = []
+    for one in state.rungs if search else ():
+        parts = [f"{one.reached} reached it"]
+        parts += [f"{one.resumed} resumed"] if one.resumed else []
+        parts += [f"{one.failed} failed before"] if one.failed else []
+        best = f"; best {search.name} {one.score:.4g}, {one.best}" if search and one.score is not None else ""
+        lines.append(f"{search.unit if search else ''} {one.at}: {', '.join(parts)}{best}")
+    return lines
+
+
 def plan_rows(job: Job, forecast: Forecast | None) -> list[tuple[str, str]]:
     """What is special about a sweep, for `stoker plan`."""
     assert job.matrix
@@ -121,6 +137,10 @@ def plan_rows(job: Job, forecast: Forecast | None) -> list[tuple[str, str]]:
     rows = [("trials", f"{count:,}\n{shown}"), ("first", trials[0][1].run)]
     if job.max_parallel:
         rows.append(("at once", f"at most {job.max_parallel}"))
+    if search := job.search:
+        left = [count, *(search.kept(count, number) for number in range(len(search.rungs) - 1))]
+        reach = ", ".join(f"{trials:,} to {at}" for trials, at in zip(left, search.rungs, strict=True))
+        rows.append(("search", f"{search.by} by {search.metric}: {reach} ({search.unit}s)"))
     each = forecast.choice.usd if forecast and forecast.choice else None
     if each is not None:
         limit = f"; the budget stops them at {usd(job.budget)}" if job.budget is not None else ""

@@ -104,6 +104,7 @@ def show_command(name: str, as_json: bool) -> None:
         ("runs", ", ".join(filter(None, [f"{state.first} to {state.last}", repeated]))),
         ("command", job.run),
         ("matrix", "\n".join(values)),
+        ("rungs", "\n".join(starting.rung_lines(state))),
         ("on", job.on),
         ("at once", f"at most {sweep.max_parallel}" if sweep.max_parallel else ""),
         ("budget", f"{dollars(state.usd)} of {dollars(sweep.budget)}" if sweep.budget is not None else ""),
