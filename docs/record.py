@@ -107,7 +107,9 @@ _FLEETING = re.compile(
     r"(submitting|starting|waiting|saving|bringing|sending)\b.*"
 )  # said only where it takes more than a moment
 _DRAWN = re.compile(r".*[\u2800-\u28ff│┤└].*")
-_HERE = re.compile(r"ok +(stoker|runs use|home|disk|server|database|uv|git|clock|open files)\b.*")  # of this computer
+_HERE = re.compile(  # of this computer
+    r"ok +(stoker|runs use|home|disk|server|database|uv|git|clock|open files)\b.*|system kernel .*"
+)
 
 
 def essence(text: str) -> str:

@@ -272,7 +272,9 @@ def test_two_gangs_wait_for_each_other_and_both_end(shell: Shell) -> None:
 def test_a_gang_that_is_too_large_is_refused_with_the_number(shell: Shell) -> None:
     gang(shell, 5, nodes=65)
     [problem] = shell.refused("run")["problems"]
-    assert (problem["field"], problem["found"], problem["expected"]) == ("nodes", "`65`", "at most 64"), problem
+    assert (problem["field"], problem["found"], problem["expected"]) == ("nodes", "`65`", "at most 64 on `local`"), (
+        problem
+    )
 
 
 @pytest.mark.parametrize("launcher", ["torchrun"])

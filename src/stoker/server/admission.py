@@ -266,7 +266,7 @@ def pin(asked: InputRequest, datasets: DatasetRecords, stores: StoreDirectory) -
         try:
             order = _pin(name, given, asked, datasets, stores, found)
         except (NotFound, BadInput, StoreFailed) as error:
-            problems.append(Problem(where, f"`{given.dataset or given.path}`", _spelled_input(error)))
+            problems.append(_input_problem(where, given, error, datasets))
             continue
         if order:
             found.inputs[name] = order
@@ -387,6 +387,13 @@ def _shard_problems(name: str, order: DataOrder, nodes: int) -> list[Problem]:
         return []
     expected = f"at least one file for each of {nodes} nodes; {order.label} has {order.files}"
     return [Problem(f"data.{name}.shard", "`true`", expected)]
+
+
+def _input_problem(where: str, given: DataInput, error: StokerError, datasets: DatasetRecords) -> Problem:
+    near = datasets.nearest(given.dataset) if given.dataset else ""
+    if near and error.cause == Cause.NO_SUCH_DATASET:
+        return Problem(where, f"`{given.dataset}`", "the name of a dataset", near)
+    return Problem(where, f"`{given.dataset or given.path}`", _spelled_input(error))
 
 
 def _spelled_input(error: StokerError) -> str:

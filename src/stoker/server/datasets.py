@@ -213,6 +213,11 @@ class DatasetRecords:
         else:
             self._open(store).delete(key)
 
+    def nearest(self, ref: str) -> str:
+        """The name that an unknown one most likely means; empty if there is none like it, or if it is known."""
+        names, name = self._table.names(), ref.partition("@")[0]
+        return "" if name in names else nearest(name, names)
+
     def _unknown(self, text: str, name: str) -> NotFound:
         names = self._table.names()
         if name in names:

@@ -15,7 +15,7 @@ from stoker.agent.data.mounting import Mount, why_not
 from stoker.agent.data.site import DataSite, Input
 from stoker.agent.data.source import DataSource, Place, can_link, in_place, plant, protect, symlink, verify
 from stoker.agent.machine.machine import remove_tree
-from stoker.errors import StoreFailed
+from stoker.errors import Missing, StoreFailed
 from stoker.model.cause import Cause
 from stoker.model.dataset import DataFile
 from stoker.model.job.job import DataMode
@@ -157,7 +157,7 @@ def _check_mounted(one: Input, source: DataSource) -> None:
             size = (one.top / file.path).stat().st_size
         except OSError as error:
             what = f"`{file.path}` of {one.order.label} is missing in the store: {error.strerror}"
-            raise StoreFailed(what, hint=_VERIFY) from None
+            raise (Missing if isinstance(error, FileNotFoundError) else StoreFailed)(what, hint=_VERIFY) from None
         if size != file.size_bytes:
             what = f"`{file.path}` of {one.order.label} has {size} bytes in the store, expected {file.size_bytes}"
             raise StoreFailed(what, hint=_VERIFY)
