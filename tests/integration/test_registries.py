@@ -111,7 +111,10 @@ def test_a_dockerfile_is_built_once_and_pulled_by_every_other_node(boxed: Shell,
     logs = [boxed.raw("logs", f"job-{number}").lower() for number in (1, 2)]
     assert [b"step 1/2" in one for one in logs] == [True, False]
     assert [boxed.stoker("logs", f"job-{number}").stdout.split()[-1] for number in (1, 2)] == ["green", "green"]
-    assert boxed.facts("job-1")["image"] == boxed.facts("job-2")["image"]
+    if (
+        boxed.environ["NAME"] == "docker"
+    ):  # Podman compresses what it pushes anew, so that the registry has another digest
+        assert boxed.facts("job-1")["image"] == boxed.facts("job-2")["image"]
     boxed.write("Dockerfile", f"FROM {locked}/team/python:1\nENV COLOUR=blue\n")
     boxed.stoker("run", patience_s=200)
     found = boxed.stoker("diff", "job-2", "job-3", "--json").stdout

@@ -130,12 +130,12 @@ def test_a_gang_that_may_lose_a_node_and_work_on_is_noticed(monkeypatch: pytest.
 
 
 def test_a_gang_that_may_ask_for_any_number_of_spares_passes_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert broken(gangs(330)) is None
+    assert broken(gangs(168)) is None
     payable = paying.payable
 
     def careless(run: Run, market: Market, allowance: Allowance | None, now: datetime, nodes: int = 1) -> Market | None:
         return market if spare_keys(run) else payable(run, market, allowance, now, nodes)
 
     monkeypatch.setattr(paying, "payable", careless)
-    found = broken(gangs(330))
+    found = broken(gangs(168))
     assert found is not None and found.promise == "the budget"

@@ -144,6 +144,7 @@ def _now() -> datetime:
 
 _TAIL_BYTES = 4096
 EXPLAIN_S = 5.0  # for another node to say that one of its ranks has failed
+ENGINE_ENDS_S = 5.0  # after a signal to everybody: the command of a container engine ends, and is noticed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +182,14 @@ class Judge:
         if self.stopping.outcome and self.ranks.asked_to_end:
             code = exit_code(ends[min(ends)])
             return Ending(self.stopping.outcome, code, self.stopping.message, cause=self.stopping.cause)
+        if self.container and self._has_just_been_warned():
+            # Some schedulers send SIGTERM to every process, and the engine's command may end with 0 at that.
+            return self._told(0)
         return Ending(Outcome.SUCCEEDED, 0)
+
+    def _has_just_been_warned(self) -> bool:
+        notice = self.notices.posted("machine")
+        return bool(notice and not notice.drill and (datetime.now(UTC) - notice.at).total_seconds() < ENGINE_ENDS_S)
 
     def _is_of_a_peer(self, orders: Orders) -> bool:
         """`mpirun` ends everywhere if a rank fails anywhere, and the node of that rank says which one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import socket
@@ -17,7 +18,7 @@ from typing import Any
 
 import click
 
-from stoker.cli.command import Command, run_arguments
+from stoker.cli.command import Command, json_option, run_arguments
 from stoker.cli.view.terminal import INTERRUPTED, one_line, say, show
 from stoker.client.api.client import Client
 from stoker.client.api.handle import RunHandle
@@ -42,7 +43,8 @@ _TERMINATED = 128 + signal.SIGTERM
 )
 @run_arguments()
 @click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Its port [default: 6006, or a free one].")
-def command(names: tuple[str, ...], port: int | None) -> int:
+@json_option()
+def command(names: tuple[str, ...], port: int | None, as_json: bool) -> int:
     """Open TensorBoard on runs while they train.
 
     Shows all metrics of the runs, from whatever source, wherever they train: they are written to a temporary folder
@@ -60,7 +62,7 @@ def command(names: tuple[str, ...], port: int | None) -> int:
                 _ended_by_signals(),
                 _running([*program, *_options(folder, chosen)], folder / "tensorboard.log") as process,
             ):
-                _serve(boards, folder / "runs", process, chosen)
+                _serve(boards, folder / "runs", process, chosen, as_json=as_json)
         except KeyboardInterrupt:
             return INTERRUPTED
         except _Terminated:
@@ -86,7 +88,7 @@ class Board:
         self.complete = ended
 
 
-def _serve(boards: dict[str, Board], top: Path, process: subprocess.Popen[bytes], port: int) -> None:
+def _serve(boards: dict[str, Board], top: Path, process: subprocess.Popen[bytes], port: int, *, as_json: bool) -> None:
     top.mkdir()
     begun, shown, troubled = time.monotonic(), False, False
     while process.poll() is None:
@@ -100,7 +102,8 @@ def _serve(boards: dict[str, Board], top: Path, process: subprocess.Popen[bytes]
                     say(f"waiting: {one_line(error.message)}")
                 troubled = True
         if not shown and _answers(port):
-            show(f"http://localhost:{port}")
+            url = f"http://localhost:{port}"
+            show(json.dumps({"url": url}) if as_json else url)
             say(f"TensorBoard shows {', '.join(boards)}; Ctrl-C ends it")
             shown = True
         if not shown and time.monotonic() - begun > _ANSWERS_S:
