@@ -170,7 +170,10 @@ SHAPES = {
     ),
     # Its folders are variables of a shell script.
     "kaldi_stages": Shape(
-        "bash run.sh", "outputs", ("exp",), Story(r"INFO: (\d+)epoch results", "acc", "exp/tdnn/valid.acc.ave.pth")
+        "bash run.sh",
+        "outputs",
+        ("exp",),
+        Story(r"INFO: (\d+)epoch results", "train_acc", "exp/tdnn/valid.acc.ave.pth"),
     ),
     "keras_backup": Shape(
         "python mnist_convnet.py",
