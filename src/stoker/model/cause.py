@@ -24,7 +24,7 @@ class Cause(StrEnum):
     CLUSTER_FULL = "cluster-full", "its cluster releases nodes to make room for it"
     CLUSTER_PAUSED = "cluster-paused", "its cluster is paused"
     CLUSTER_TOO_SMALL = "cluster-too-small", "its cluster has fewer nodes than the run needs at least"
-    BUDGET_SHARED = "budget-shared", "what is left of the budget of its sweep is kept for the trials that run"
+    BUDGET_SHARED = "budget-shared", "the rest of its sweep's budget is reserved for running trials"
     MAX_PARALLEL = "max-parallel", "as many trials of its sweep run as may at the same time"
     RUNG = "rung", "its search has paused it, until all trials have come as far"
     EARLIER_NODE = "earlier-node", "its earlier node is not gone yet, and both may cost money"

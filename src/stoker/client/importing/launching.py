@@ -32,7 +32,7 @@ _WORD = re.compile(r"""\s*((?:[^\s'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*"|\$\([^)]*\
 
 
 def words_of(line: str) -> list[tuple[str, int]]:
-    """The raw words with where each begins: quotes stay, so that what is left of the line stays as it was written."""
+    """The raw words with where each begins: quotes stay, so that the rest of the line is unchanged."""
     return [(found[1], found.start(1)) for found in _WORD.finditer(line)]
 
 

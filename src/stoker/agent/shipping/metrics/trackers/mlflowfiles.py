@@ -45,7 +45,7 @@ class MlflowMetricFile:
         end = data.rfind(b"\n") + 1
         self.behind = len(data) == CHUNK_BYTES
         if not end and self.behind:
-            end = len(data)  # a line without an end is no line of MLflow
+            end = len(data)  # MLflow ends every line: this one is damaged
         self._offset += end
         for line in data[:end].splitlines():
             if one := _line(line, self._name):

@@ -36,7 +36,7 @@ class TrackedFile(Protocol):
         ...
 
 
-# For a path below its folder, and the file. None: it is no file of the tracker.
+# For a path below its folder, and the file. None: the tracker did not write it.
 Opens = Callable[[str, Path], TrackedFile | None]
 
 

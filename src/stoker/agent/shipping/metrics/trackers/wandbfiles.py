@@ -26,7 +26,7 @@ _LONGEST_VALUE = 4096  # of JSON: longer ones are tables and histograms
 
 
 class WandbFile:
-    """One run, read while it is written. What is incomplete waits; what is no record ends the reading."""
+    """One run, read while it is written. An incomplete record waits; an invalid one ends the reading."""
 
     def __init__(self, file: Path) -> None:
         self.behind = False
