@@ -19,8 +19,7 @@ from stoker.agent.environment.unpacking import bring, note_files
 from stoker.client.settings import from_environment
 from stoker.client.software import locking
 from stoker.client.software.wheels import tool
-from stoker.model.environment import BuiltEnvironment
-from stoker.model.job.installing import tool_settings
+from stoker.model.environment import BuiltEnvironment, tool_settings
 from stoker.model.job.job import Environment, Job
 from stoker.model.workspace import layout
 from stoker.stores import Store

@@ -17,7 +17,7 @@ from stoker.stores import Store
 from stoker.stores.access import Access
 from stoker.stores.kinds import grant
 from stoker.stores.opening import AccessStore, open_access
-from stoker.stores.tunnel.client import socket_of
+from stoker.stores.tunnel.kind import socket_of
 from stoker.testing.stores import StoreContract
 
 

@@ -21,8 +21,7 @@ from stoker.stores import Store
 from stoker.stores.access import Access, Route
 from stoker.stores.kinds import locate
 from stoker.stores.opening import open_access
-from stoker.stores.s3.client import Keys, keys_text
-from stoker.stores.s3.sts import policy
+from stoker.stores.s3.client import Keys, keys_text, policy
 
 CODE, OTHER_CODE = layout.code("1" * 64), layout.code("1" * 63)
 ANTS, BEES = layout.manifest("ants", "2" * 64), layout.manifest("bees", "3" * 64)

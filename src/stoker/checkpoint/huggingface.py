@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from stoker.checkpoint.checkpoint import Checkpoint
-from stoker.checkpoint.versions import require
+from stoker.checkpoint.surroundings import require
 
 require("transformers")  # before its private modules are looked for
 # Not `import transformers`: types are checked where it is not installed, too.

@@ -9,7 +9,7 @@ from typing import Any
 
 from stoker.checkpoint.checkpoint import Checkpoint
 from stoker.checkpoint.state.structure import Flattener
-from stoker.checkpoint.versions import require
+from stoker.checkpoint.surroundings import require
 from stoker.errors import BadInput, NotStorable
 
 require("keras")  # before its private modules are looked for

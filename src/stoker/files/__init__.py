@@ -1,6 +1,5 @@
-"""File operations that every program uses: locks and atomic writes. Standard library only; knows nothing of Stoker. A
-lock on a file, on every system: the kernel releases it however its holder ends. Atomic file writes: to a temporary
-file in the same folder, then renamed."""
+"""File operations that every program uses: locks, which the kernel releases however their holder ends; atomic writes,
+to a temporary file that is renamed; checksums. Standard library only; knows nothing of Stoker."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 _PAUSE_S = 0.01
@@ -101,3 +101,22 @@ def write_whole(path: Path, data: bytes | str, *, mode: int = 0o666) -> None:
         os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
     ):
         file.write(content)
+
+
+@cache
+def _table() -> list[int]:
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    return table
+
+
+def masked_crc(data: bytes) -> int:
+    """CRC-32C, rotated and offset as the format requires."""
+    table, crc = _table(), 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

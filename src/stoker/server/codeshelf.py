@@ -19,9 +19,8 @@ from stoker.model.workspace import layout
 from stoker.model.workspace.store import FOLDER
 from stoker.server.stores.stores import StoreDirectory
 from stoker.stores import NEAR, Store, pacing
-from stoker.stores.transfer.reader import open_object
-from stoker.stores.trees.blobstream import read_blobs
-from stoker.stores.trees.bundle import GLANCE_BYTES, Bundle, write_bundle
+from stoker.stores.transfer.disk import open_object
+from stoker.stores.trees.blobstream import GLANCE_BYTES, Bundle, read_blobs, write_bundle
 from stoker.stores.trees.unpack import verified
 
 Files = frozenset[str]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.checkpoint.versions import CALLBACKS, MADE_FOR
+from stoker.checkpoint.surroundings import CALLBACKS, MADE_FOR
 
 ROOT = Path(__file__).parents[3]
 MODULES = {"keras": "keras", "lightning": "lightning", "transformers": "huggingface"}

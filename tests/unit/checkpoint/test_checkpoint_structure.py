@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.checkpoint.read import format
-from stoker.checkpoint.state.leaves import SIZES, Leaf, make, view
-from stoker.checkpoint.state.structure import Flattener, restore
+from stoker.checkpoint.state.structure import SIZES, Flattener, Leaf, make, restore, view
 from stoker.errors import NotStorable, Unreadable
 
 scalars = (

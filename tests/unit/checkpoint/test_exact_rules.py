@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from stoker.agent.checkpoints.resuming import newest
-from stoker.checkpoint import versions
+from stoker.checkpoint import surroundings
 from stoker.checkpoint.exact import places, sidecar
 from stoker.checkpoint.exact.places import Loop
 from stoker.errors import JobInvalid
@@ -138,10 +138,10 @@ def test_a_loop_that_passes_over_batches_by_itself_is_known(code: str, skips: bo
 
 
 def test_versions_out_of_range_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "version", lambda _: "1.9.1+cpu")
-    assert "torch 1.9.1+cpu is not a supported version (from 2.0 on" in versions.is_known("torch")
-    monkeypatch.setattr(versions, "version", lambda _: "2.13.0+cpu")
-    assert versions.is_known("torch") == ""
+    monkeypatch.setattr(surroundings, "version", lambda _: "1.9.1+cpu")
+    assert "torch 1.9.1+cpu is not a supported version (from 2.0 on" in surroundings.is_known("torch")
+    monkeypatch.setattr(surroundings, "version", lambda _: "2.13.0+cpu")
+    assert surroundings.is_known("torch") == ""
 
 
 def test_the_hook_gets_in_and_lets_another_sitecustomize_run(tmp_path: Path) -> None:

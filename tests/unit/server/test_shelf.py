@@ -14,8 +14,7 @@ from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.workspace import layout
 from stoker.server.codeshelf import CodeShelf
 from stoker.stores.objects.bucket import SEGMENT_BYTES
-from stoker.stores.trees.blobstream import Item, blob_stream
-from stoker.stores.trees.bundle import GLANCE_BYTES, SMALL_BYTES, Bundle
+from stoker.stores.trees.blobstream import GLANCE_BYTES, SMALL_BYTES, Bundle, Item, blob_stream
 from stoker.stores.trees.unpack import unpack
 from stoker.testing.fakes import MemoryStore
 

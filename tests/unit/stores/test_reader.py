@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from stoker.errors import Missing
-from stoker.stores.transfer.reader import SMALL_BYTES, open_in_order
+from stoker.stores.transfer.disk import SMALL_BYTES, open_in_order
 from stoker.testing.fakes import MemoryStore
 
 

@@ -9,8 +9,7 @@ from stoker.stores.access import Access, Credential, Route
 from stoker.stores.azure.client import sas_expires_at
 from stoker.stores.azure.rights import account_sas, delegated_sas, rights, sas_writes, service_sas
 from stoker.stores.kinds import check_credential, grant, locate
-from stoker.stores.s3.client import Keys, Signer, payload_hash
-from stoker.stores.s3.sts import policy
+from stoker.stores.s3.client import Keys, Signer, payload_hash, policy
 
 KEY = "c2VjcmV0LXNlY3JldA=="
 PLACE = locate("az://account/box")

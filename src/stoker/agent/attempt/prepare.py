@@ -70,7 +70,7 @@ class Unpack:
         id = orders.snapshot
         route = self.store.route(layout.code(id))
         if route and route.one:  # over a network it is one object, with its own token
-            from stoker.stores.trees.bundle import Bundle  # here, because most stores are local
+            from stoker.stores.trees.blobstream import Bundle  # here, because most stores are local
 
             bundle = Bundle(self.store, id)
             unpack(bundle, bundle.snapshot, self.folder.work)

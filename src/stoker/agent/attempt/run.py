@@ -207,9 +207,9 @@ class Judge:
         return self._of_several(orders, failed, tail, ending) if orders.nodes * len(self.ranks.ends) > 1 else ending
 
     def _hint(self, orders: Orders, tail: bytes) -> str:
-        from stoker.agent.attempt import pathhints  # here, because few runs fail
+        from stoker.agent.attempt import endings
 
-        return python.hint(tail, orders) or pathhints.hint(tail, orders.job, self.folder.work, self.script.code)
+        return python.hint(tail, orders) or endings.hint(tail, orders.job, self.folder.work, self.script.code)
 
     def _of_several(self, orders: Orders, failed: int, tail: bytes, ending: Ending) -> Ending:
         """With its exception, and where to read more: the log ends with the errors of those that waited for it."""

@@ -39,7 +39,7 @@ from stoker.model.snapshot import (
 from stoker.model.wire import dump
 from stoker.model.workspace import layout
 from stoker.stores import Store
-from stoker.stores.transfer.reader import open_object
+from stoker.stores.transfer.disk import open_object
 from stoker.stores.transfer.verified import Verified
 from stoker.stores.trees.unpack import unpack
 

@@ -12,8 +12,18 @@ from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.data.cache import link, room
 from stoker.agent.data.downloading import Download, Get, WantedContent
 from stoker.agent.data.mounting import Mount, why_not
-from stoker.agent.data.site import DataSite, Input
-from stoker.agent.data.source import DataSource, Place, can_link, in_place, plant, protect, symlink, verify
+from stoker.agent.data.source import (
+    DataSite,
+    DataSource,
+    Input,
+    Place,
+    can_link,
+    in_place,
+    plant,
+    protect,
+    symlink,
+    verify,
+)
 from stoker.agent.machine.machine import remove_tree
 from stoker.errors import Missing, StoreFailed
 from stoker.model.cause import Cause

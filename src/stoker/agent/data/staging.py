@@ -25,7 +25,7 @@ from stoker.agent.data.bringing import bring
 from stoker.agent.data.cache import Cache, Hold
 from stoker.agent.data.downloading import TRY_FOR_S, Tally, Tell
 from stoker.agent.data.mounts import WaitWatch
-from stoker.agent.data.site import DataSite, Input, cache_settings
+from stoker.agent.data.source import DataSite, Input, cache_settings
 from stoker.agent.machine.machine import NodeMachine
 from stoker.agent.notice.stopping import Stopping
 from stoker.errors import Corrupt, Missing, StoreDenied, StoreFailed, StoreUnavailable

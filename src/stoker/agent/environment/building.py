@@ -31,8 +31,7 @@ from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes.family import MARK
 from stoker.files import take
 from stoker.model.cause import Cause
-from stoker.model.environment import BuiltEnvironment
-from stoker.model.job.installing import tool_settings
+from stoker.model.environment import BuiltEnvironment, tool_settings
 from stoker.model.job.sections import LOCK
 from stoker.model.orders import Orders, lock_of, users_of
 from stoker.model.run.report import MOST_PACKAGES

@@ -13,7 +13,7 @@ from typing import Any
 from stoker.checkpoint.exact import sidecar, torchhooks
 from stoker.checkpoint.exact.ranks import group
 from stoker.checkpoint.exact.session import Session
-from stoker.checkpoint.versions import is_known
+from stoker.checkpoint.surroundings import is_known
 
 # How `multiprocessing` starts its helpers: these do not train, unless they meet other ranks.
 _SPAWNED = ("multiprocessing.spawn", "multiprocessing.forkserver")

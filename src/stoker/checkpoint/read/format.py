@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from stoker.checkpoint.state.leaves import SIZES, Leaf
+from stoker.checkpoint.state.structure import SIZES, Leaf
 from stoker.errors import Unreadable
 
 FORMAT = 1

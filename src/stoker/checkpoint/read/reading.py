@@ -18,8 +18,7 @@ from typing import Any, Protocol
 from stoker.checkpoint.read import format
 from stoker.checkpoint.read.format import LARGE_BYTES, CheckpointManifest, FileEntry
 from stoker.checkpoint.save.snapshot import STATE
-from stoker.checkpoint.state.leaves import Leaf, make
-from stoker.checkpoint.state.structure import Whole, on_this_rank, restore, together
+from stoker.checkpoint.state.structure import Leaf, Whole, make, on_this_rank, restore, together
 from stoker.errors import CheckpointRefused, Unreadable
 
 _CHUNK_BYTES = 1 << 20

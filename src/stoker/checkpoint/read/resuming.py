@@ -11,9 +11,8 @@ from stoker.checkpoint.read.format import CheckpointManifest
 from stoker.checkpoint.read.reading import OpenCheckpoint, OpenedPart, open_as_is, rank_folder
 from stoker.checkpoint.read.shelf import CheckpointFolder, say
 from stoker.checkpoint.save.snapshot import STATE
-from stoker.checkpoint.state.leaves import Leaf
 from stoker.checkpoint.state.parts import StatePart
-from stoker.checkpoint.state.structure import Flattener
+from stoker.checkpoint.state.structure import Flattener, Leaf
 from stoker.checkpoint.surroundings import Surroundings
 from stoker.errors import DoesNotFit
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from stoker.checkpoint.read import format
 from stoker.checkpoint.read.format import FileEntry
-from stoker.checkpoint.state.leaves import Leaf, view
+from stoker.checkpoint.state.structure import Leaf, view
 
 
 class Copying:

@@ -17,7 +17,7 @@ from typing import Any
 
 from stoker.checkpoint.read.shelf import say
 from stoker.checkpoint.save.snapshot import Dropped, StateCopy, WriteOrders
-from stoker.checkpoint.state.leaves import Leaf, torch_dtype
+from stoker.checkpoint.state.structure import Leaf, torch_dtype
 
 Job = Callable[[], None]
 Jobs = SimpleQueue[Job | None]

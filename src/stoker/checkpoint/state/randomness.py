@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stoker.checkpoint.state.leaves import describe, view
+from stoker.checkpoint.state.structure import describe, view
 
 Raw = Mapping[str, Any]  # as the libraries return them, which is fastest; they are not shared
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -299,3 +300,15 @@ def _message(error: StokerError) -> str:
         where = error.file or "the job"
         return f"{where} has {len(error.problems)} problems\n{error.message}"
     return error.message
+
+
+def write_file(file: Path, text: str, option: str) -> None:
+    """Raises BadInput where that is not possible."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(
+            f"{file} is not writable: {error.strerror}",
+            hint=f"choose another file with {option}",
+            cause=Cause.FILE_UNWRITABLE,
+        ) from error

@@ -195,7 +195,7 @@ class Client:
         old = self.run(run).facts
         again = Again(job or sending.job_again(old), from_checkpoint)
         if exact_environment:
-            from stoker.client.submit.exactly import exactly  # not needed for other reruns
+            from stoker.client.submit.sending import exactly  # not needed for other reruns
 
             old, again = exactly(old, again, self.connection, self.settings)
         return self._again(old, again, name)

@@ -35,7 +35,6 @@ from stoker.client.certify.evidence import (
     told_steps,
 )
 from stoker.client.certify.files import FileChange
-from stoker.client.certify.killing import CertifiedWorld, kill, with_victims
 from stoker.client.certify.verdict import (
     all_resumes,
     control_differs,
@@ -44,7 +43,7 @@ from stoker.client.certify.verdict import (
     starts_over,
     telling_evictions,
 )
-from stoker.client.certify.watching import RunWatch
+from stoker.client.certify.watching import CertifiedWorld, RunWatch, kill, with_victims
 from stoker.client.script.resumeflag import resume_arguments
 from stoker.client.script.script import look
 from stoker.errors import Conflict, StokerError

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stoker.client.api.reading import Point
-from stoker.files.checksum import masked_crc
+from stoker.files import masked_crc
 
 _VERSION = b"\x1a\x0dbrain.Event:2"  # field 3 of the first event of a file
 _SESSION_START = b"\x3a\x02\x08\x01"  # what was written before with this step or a later one is repeated

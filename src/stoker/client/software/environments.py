@@ -14,8 +14,7 @@ from stoker.client.software.wheels import tool
 from stoker.errors import Conflict
 from stoker.model import wire
 from stoker.model.cause import Cause
-from stoker.model.environment import BuiltEnvironment
-from stoker.model.job.installing import tool_settings
+from stoker.model.environment import BuiltEnvironment, tool_settings
 from stoker.model.job.sections import LOCK
 from stoker.model.run.run import Run, RunState
 from stoker.model.snapshot import Snapshot

@@ -24,7 +24,7 @@ from stoker.client.software.packages import PYTHON, cloud, normal, packages_of
 from stoker.client.software.wheels import UNREACHED, from_outside, tool
 from stoker.errors import JobInvalid, Problem
 from stoker.files import write_whole
-from stoker.model.job.installing import tool_settings
+from stoker.model.environment import tool_settings
 from stoker.model.job.job import Job
 from stoker.model.job.sections import LOCK
 from stoker.stores.trees.clearing import mark_used

@@ -206,7 +206,7 @@ class SourceTree:
         return self.path(sha256).open("rb", buffering=0)
 
     def stream(self, missing: Iterable[str]) -> Iterator[bytes]:
-        """The blobs with these hashes, each once, as `stores.blobstream` writes them.
+        """The blobs with these hashes, each once, as `blob_stream` writes them.
 
         Raises SnapshotRefused if a file has changed since the snapshot was taken.
         """

@@ -1,8 +1,12 @@
-"""Creates a run: uploads the code that the server lacks, then submits the job. All steps may be repeated."""
+"""Creates a run: uploads the code that the server lacks, then submits the job. All steps may be repeated. A rerun can
+have the environment that an old run really had, whatever its job asked for."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,17 +18,21 @@ from stoker.client.api.connection import Connection
 from stoker.client.data import marks
 from stoker.client.data.marks import DataUse
 from stoker.client.settings import ClientSettings
+from stoker.client.software.environments import freeze
+from stoker.client.software.packages import PYTHON
 from stoker.client.source import screening
 from stoker.client.source.tree import SourceTree
 from stoker.client.submit.preparation import Prepared, packages_here, prepare, secrets_of, unmet_ranks
-from stoker.errors import BadInput, Corrupt, JobInvalid, NotFound, Problem, ServerUnavailable, SnapshotRefused
+from stoker.errors import BadInput, Conflict, Corrupt, JobInvalid, NotFound, Problem, ServerUnavailable, SnapshotRefused
 from stoker.model import wire
 from stoker.model.cause import Cause
 from stoker.model.job.job import THIS_COMPUTER, Job
+from stoker.model.job.sections import LOCK
 from stoker.model.orders import Terminal
 from stoker.model.run.run import Run, Submission
 from stoker.model.run.sweep import SweepState
 from stoker.model.snapshot import Entry, Snapshot
+from stoker.stores.trees.blobstream import blob_stream
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]  # bytes sent, bytes to send
@@ -247,3 +255,44 @@ def _used_again(name: str, path: str) -> DataUse:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise BadInput(f"data `{name}` of that run not found at {path}: {reason}") from error
+
+
+def exactly(old: Run, again: Again, connection: Connection, settings: ClientSettings) -> tuple[Run, Again]:
+    """The old run with a snapshot whose lock is what its node had, and the job that installs it, with the same
+    Python."""
+    version = old.packages.get(PYTHON, "")
+    if not version or old.job.environment.contained:
+        raise Conflict(
+            f"it is unknown which packages the node of `{old.name}` had",
+            hint=f"without them: `stoker rerun {old.name}`",
+            cause=Cause.PACKAGES_UNKNOWN,
+        )
+    wanted = again.job.environment
+    fixed = bool(old.lock or (old.software and old.software.packages) or _is_lock(wanted.requirements or ""))
+    if fixed:
+        named = wanted.python if "/" in (wanted.python or "") else version
+        return old, replace(again, job=replace(again.job, environment=replace(wanted, python=named)))
+    lock = freeze(old, connection, settings).text
+    snapshot = _with_file(old, LOCK, lock.encode(), connection)
+    environment = replace(wanted, requirements=LOCK, python=version)
+    sha256 = hashlib.sha256(lock.encode()).hexdigest()
+    return replace(old, snapshot=snapshot, lock=sha256), replace(again, job=replace(again.job, environment=environment))
+
+
+def _is_lock(name: str) -> bool:
+    return name.endswith("uv.lock") or bool(re.search(r"pylock(\..+)?\.toml$", name))
+
+
+def _with_file(old: Run, path: str, data: bytes, connection: Connection) -> str:
+    """The id of the snapshot of a run with one more file, uploaded."""
+    before = wire.from_plain(Snapshot, connection.get(f"/v1/snapshots/{old.snapshot}"))
+    entry = Entry(path, sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
+    snapshot = Snapshot((*(one for one in before.entries if one.path != path), entry))
+    missing = register(snapshot, connection, store=old.store)
+    if missing:
+        connection.upload(
+            f"/v1/blobs?store={quote(old.store, safe='')}",
+            blob_stream([(entry.sha256, len(data), lambda: io.BytesIO(data))]),
+        )
+        register(snapshot, connection, store=old.store)
+    return snapshot.id

@@ -19,8 +19,7 @@ from stoker.engine.money.paying import times
 from stoker.engine.nodes.lease import node_key
 from stoker.engine.offers.deadline import Urgency, outlook
 from stoker.engine.offers.gathering import choose_near
-from stoker.engine.offers.market import MOST_REFUSALS, NOTICE_S, Market, fits_whole
-from stoker.engine.offers.refusals import same
+from stoker.engine.offers.market import MOST_REFUSALS, NOTICE_S, Market, fits_whole, same
 from stoker.engine.patience import ROOM
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Notice, Wish

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from stoker.engine.decision import Decision, Land, Sighting, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.money import meter
 from stoker.engine.nodes.lease import spare_keys
-from stoker.engine.offers.market import Market, open_now
-from stoker.engine.offers.refusals import same
+from stoker.engine.offers.market import Market, open_now, same
 from stoker.errors import Conflict
 from stoker.model.cause import Cause
 from stoker.model.node import NodeSight, NodeState, Offer

@@ -13,8 +13,7 @@ from stoker.engine.money.meter import MARK_S
 from stoker.engine.nodes import nodes
 from stoker.engine.nodes.lease import spare_keys
 from stoker.engine.offers.gathering import state_of
-from stoker.engine.offers.market import Market, fits_whole, open_now
-from stoker.engine.offers.refusals import same
+from stoker.engine.offers.market import Market, fits_whole, open_now, same
 from stoker.model.cause import Cause
 from stoker.model.node import Cluster, NodeState, Offer
 from stoker.model.orders import Notice, Wish

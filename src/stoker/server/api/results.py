@@ -27,7 +27,7 @@ from stoker.server.results.parcels import Parcel
 from stoker.server.rounds.outside import call
 from stoker.server.service import Service
 from stoker.stores import NEAR, Store, pacing
-from stoker.stores.transfer.reader import open_in_order
+from stoker.stores.transfer.disk import open_in_order
 from stoker.stores.trees.blobstream import blob_stream
 
 metric_router = APIRouter(tags=["metrics"])

@@ -28,8 +28,8 @@ from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.outside import Clock
 from stoker.server.stores.stores import StoreDirectory
 from stoker.stores import Store
+from stoker.stores.transfer.disk import open_in_order
 from stoker.stores.transfer.files import Item, download, upload
-from stoker.stores.transfer.reader import open_in_order
 from stoker.stores.trees.landing import Landing, choose_folder
 
 

@@ -92,7 +92,7 @@ class S3Kind(StoreKind):
         return open_bucket(place, route.token)
 
     def grant(self, location: Location, credential: Credential, part: Grant) -> Access:
-        from stoker.stores.s3.sts import grant_s3  # as for `open`
+        from stoker.stores.s3.client import grant_s3  # as for `open`
 
         check_credential(location, credential)
         return grant_s3(location, credential, reads=part.reads, writes=part.writes, for_s=part.for_s)

@@ -1,5 +1,6 @@
 """The disk: its errors as ours, large files read without the page cache, and contents read piece by piece, hashed
-meanwhile. Standard library only: agents carry this file."""
+meanwhile. Stored objects as files, read a piece at a time or, if small, in advance. Standard library only: agents
+carry this file."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import cycle, islice
+from typing import Any, BinaryIO
 
 from stoker.errors import Missing, StoreFailed
 from stoker.model.cause import Cause
-from stoker.stores import Store
+from stoker.stores import NEAR, Store, pacing
 
 _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}  # Windows has no quota error
 
@@ -141,3 +144,50 @@ def _from_afar(store: Store, key: str, size: int) -> Iterator[memoryview]:
             piece = coming.popleft().result()
             coming.extend(islice(asked, 1))
             yield memoryview(piece)
+
+
+SMALL_BYTES = 4 << 20
+_AHEAD = 8  # so at most 32 MB wait in memory
+
+Wanted = tuple[str, int]  # a key, and how many bytes it has
+
+
+class Reader(io.RawIOBase):
+    def __init__(self, store: Store, key: str) -> None:
+        super().__init__()
+        self._store = store
+        self._key = key
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._store.get(self._key, self._at, len(buffer))
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+
+def open_object(store: Store, key: str) -> io.BufferedReader:
+    return io.BufferedReader(Reader(store, key), _FAR_PIECE_BYTES)
+
+
+def open_in_order(store: Store, wanted: Iterable[Wanted]) -> Iterator[BinaryIO]:
+    """Read each before requesting the next. Raises errors of the store at the turn of the object."""
+    if pacing(store) is NEAR:
+        for key, _ in wanted:
+            yield open_object(store, key)
+        return
+    with ThreadPoolExecutor(_AHEAD, "ahead") as threads:
+        waiting: deque[tuple[str, Future[bytes] | None]] = deque()
+        for key, size in wanted:
+            waiting.append((key, threads.submit(store.get, key, 0, size) if size <= SMALL_BYTES else None))
+            if len(waiting) >= _AHEAD:
+                yield _in_advance(store, *waiting.popleft())
+        while waiting:
+            yield _in_advance(store, *waiting.popleft())
+
+
+def _in_advance(store: Store, key: str, fetched: Future[bytes] | None) -> BinaryIO:
+    return io.BytesIO(fetched.result()) if fetched else open_object(store, key)

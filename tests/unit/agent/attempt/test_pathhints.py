@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.attempt.pathhints import hint
+from stoker.agent.attempt.endings import hint
 from stoker.client.submit import jobfile
 from stoker.model.job.job import Job
 

@@ -14,8 +14,7 @@ from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.data.bringing import InputFacts, ModeChoice, choose, epochs_of, probe
 from stoker.agent.data.downloading import WantedContent
 from stoker.agent.data.mounts import mount_arguments
-from stoker.agent.data.site import cache_settings, size_of
-from stoker.agent.data.source import part_of
+from stoker.agent.data.source import cache_settings, part_of, size_of
 from stoker.model.dataset import DataFile
 from stoker.model.job.job import DataMode
 from stoker.stores.access import MountFolders, MountPlan, Route

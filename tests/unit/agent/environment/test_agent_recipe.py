@@ -9,7 +9,7 @@ import pytest
 from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.environment.building import steps
 from stoker.agent.environment.recipe import EnvironmentKind, Recipe, read_recipe, read_taken, spelled_out
-from stoker.model.job.installing import tool_settings
+from stoker.model.environment import tool_settings
 from stoker.model.job.sections import LOCK
 
 

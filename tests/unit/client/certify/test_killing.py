@@ -6,7 +6,7 @@ import pytest
 
 from stoker.cli.commands.start.certify import _with
 from stoker.client.certify.evidence import Moment, Victim
-from stoker.client.certify.killing import CertifiedWorld, with_victims
+from stoker.client.certify.watching import CertifiedWorld, with_victims
 from stoker.errors import BadInput
 
 PLANNED = [(Moment(1.0, 1.0, 0.3), Moment(2.0, 0.0, 0.2), Moment(3.0, 0.0, 0.2))] * 20

@@ -12,8 +12,7 @@ import pytest
 from stoker.engine.decision import Sighting, StartNode, StartSpare
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.nodes.nodes import claimed
-from stoker.engine.offers.market import Market, choose, needs, why_none
-from stoker.engine.offers.refusals import BARRED_S, FIRST_PAUSE_S
+from stoker.engine.offers.market import BARRED_S, FIRST_PAUSE_S, Market, choose, needs, why_none
 from stoker.engine.patience import MOST_LOST
 from stoker.engine.rounds import Scene, decide
 from stoker.model.job.job import Fallback, Job, Spot

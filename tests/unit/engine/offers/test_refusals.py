@@ -14,8 +14,17 @@ from stoker.engine.lifecycle import begin
 from stoker.engine.nodes import elastic
 from stoker.engine.nodes.gang import advance
 from stoker.engine.offers import gathering
-from stoker.engine.offers.market import Market, choose, needs
-from stoker.engine.offers.refusals import BARRED_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, barred, closed_until, refused_at
+from stoker.engine.offers.market import (
+    BARRED_S,
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    Market,
+    barred,
+    choose,
+    closed_until,
+    needs,
+    refused_at,
+)
 from stoker.engine.patience import MOST_CLOSED, verdict
 from stoker.model.job.job import Spot
 from stoker.model.node import NodeSight, NodeState, Offer

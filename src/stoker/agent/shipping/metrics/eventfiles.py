@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stoker.agent.shipping.metrics.protobuf import Wire, fields, last, signed, varint
-from stoker.files.checksum import masked_crc
+from stoker.files import masked_crc
 
 LARGEST_RECORD = 1 << 20  # larger ones contain images and the like, and are skipped
 _HEADER = struct.Struct("<QI")  # length, its masked CRC

@@ -20,8 +20,7 @@ import click
 from stoker import __version__
 from stoker.cli.command import Command, json_option
 from stoker.cli.view import words
-from stoker.cli.view.terminal import paint_data, say, show, show_json
-from stoker.cli.view.writing import write_file
+from stoker.cli.view.terminal import paint_data, say, show, show_json, write_file
 from stoker.client.local import launch
 from stoker.client.settings import ClientSettings, from_environment
 from stoker.errors import BadInput, HomeUnusable, StokerError

@@ -13,10 +13,9 @@ from stoker.cli.command import Command, Group, job_options, json_option, run_arg
 from stoker.cli.commands.start import jobsource
 from stoker.cli.commands.start.attend import attend
 from stoker.cli.view import terminal, words
-from stoker.cli.view.terminal import one_line, paint_data, say, show_json
+from stoker.cli.view.terminal import one_line, paint_data, say, show_json, write_file
 from stoker.cli.view.terminal import show as print_line
 from stoker.cli.view.words import Column, TableCell, pairs, table
-from stoker.cli.view.writing import write_file
 from stoker.client.api.client import Client
 from stoker.client.report.comparison import Change, changes
 from stoker.client.settings import from_environment

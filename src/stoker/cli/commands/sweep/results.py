@@ -11,9 +11,8 @@ import click
 
 from stoker.cli.command import NEWEST, Command, json_option
 from stoker.cli.view import terminal, words
-from stoker.cli.view.terminal import one_line, paint_data, say, show, show_json, write
+from stoker.cli.view.terminal import one_line, paint_data, say, show, show_json, write, write_file
 from stoker.cli.view.words import Column, TableCell, table
-from stoker.cli.view.writing import write_file
 from stoker.client.api.client import Client
 from stoker.client.report.spelling import duration, usd
 from stoker.client.sweeps import shapes

@@ -11,9 +11,8 @@ import click
 from stoker.cli.command import Command, json_option, run_argument
 from stoker.cli.view import terminal, words
 from stoker.cli.view.receipttext import receipt_lines
-from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.cli.view.terminal import paint_data, say, show, show_json, write_file
 from stoker.cli.view.words import Column, TableCell, table
-from stoker.cli.view.writing import write_file
 from stoker.client.api.client import Client
 from stoker.client.report.spelling import grain, usd
 from stoker.model.run.money import By, CostRow, Costs
