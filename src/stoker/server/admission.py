@@ -24,7 +24,7 @@ from stoker.model.run.run import Submission
 from stoker.model.workspace import layout
 from stoker.model.workspace.store import is_twin, original
 from stoker.providers import Provider, surveyed
-from stoker.server.datasets import DatasetRecords
+from stoker.server.contents import DatasetRecords
 from stoker.server.stores.stores import StoreDirectory
 from stoker.stores.kinds import locate, without_secrets
 

@@ -9,8 +9,7 @@ from datetime import datetime
 from stoker.model.run.run import Run
 from stoker.providers import Provider, Setup, carrying, load
 from stoker.server.codeshelf import Arrivals, Shelves
-from stoker.server.datasets import DatasetRecords
-from stoker.server.environments import EnvironmentRecords
+from stoker.server.contents import DatasetRecords, EnvironmentRecords
 from stoker.server.records.copies import FactsRecorder, Signing
 from stoker.server.records.database import Database
 from stoker.server.records.tables import DatasetTable, StoreTable

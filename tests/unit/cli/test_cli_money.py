@@ -21,8 +21,7 @@ from stoker.cli.commands.watch import cost
 from stoker.cli.view import terminal
 from stoker.cli.view.portrait import portrait
 from stoker.cli.view.printer import LogSource, TextPrinter
-from stoker.cli.view.receipttext import receipt_lines, short
-from stoker.cli.view.summary import offer_lines
+from stoker.cli.view.summary import offer_lines, receipt_lines, short
 from stoker.cli.view.words import meter_line
 from stoker.client.report.pages import figures, left_words
 from stoker.client.report.spelling import how_old, money, step, usd

@@ -16,7 +16,7 @@ from stoker.model import wire
 from stoker.model.cause import Cause
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest
 from stoker.model.workspace import layout
-from stoker.server.datasets import DatasetRecords
+from stoker.server.contents import DatasetRecords
 from stoker.server.records.copies import Signing
 from stoker.server.records.database import Database
 from stoker.server.records.tables import DatasetRecord, DatasetTable

@@ -15,7 +15,7 @@ from stoker.model.snapshot import Entry
 from stoker.model.wire import dump
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
-from stoker.server.environments import EnvironmentRecords
+from stoker.server.contents import EnvironmentRecords
 from stoker.server.records.database import Database
 from stoker.server.records.tables import StoreTable
 from stoker.server.rounds.outside import Clock

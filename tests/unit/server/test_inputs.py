@@ -17,7 +17,7 @@ from stoker.model.orders import DataOrder
 from stoker.model.workspace import layout
 from stoker.model.workspace.store import KnownStore
 from stoker.server.admission import InputRequest, Pinned, pin
-from stoker.server.datasets import DatasetRecords
+from stoker.server.contents import DatasetRecords
 from stoker.server.records.copies import Signing
 from stoker.server.records.database import Database
 from stoker.server.records.tables import DatasetTable

@@ -22,8 +22,7 @@ from stoker.containers import EngineSight
 from stoker.errors import NoCapacity, NotSetUp, ProviderFailed, ProviderUnavailable
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer, Pool
 from stoker.providers import Setup
-from stoker.providers.ssh.engines import best_of, engines_of, require_engine
-from stoker.providers.ssh.hosts import HostedNode, NodeRecords, SshHost, hosts
+from stoker.providers.ssh.hosts import HostedNode, NodeRecords, SshHost, best_of, engines_of, hosts, require_engine
 from stoker.providers.ssh.link import HostAnswer, HostLink, LinkSite, uploaded
 from stoker.providers.ssh.tunnel import TunnelService, TunnelTokens
 from stoker.stores.access import Access

@@ -1,4 +1,4 @@
-"""The hosts: a file of them, and which node is on which, kept in the server's home."""
+"""The hosts: a file of them, which node is on which, kept in the server's home, and the container engines of each."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import json
 import os
 import re
 import threading
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from stoker.errors import JobInvalid, Problem
+from stoker.containers import EngineSight, best, troubles
+from stoker.errors import JobInvalid, Problem, ProviderFailed
 from stoker.files import write_whole
+from stoker.model import wire
+from stoker.providers.ssh.link import HostLink, uploaded
 
 # What ssh takes as a destination, and nothing that it would take for an option or a shell for a command.
 _NAME = re.compile(r"(?:ssh://)?(?:[A-Za-z0-9._-]+@)?(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:]+\]?)(?::[0-9]+)?/?")
@@ -101,3 +105,30 @@ class NodeRecords:
     def _path(self, key: str) -> Path:
         """Keys are made by the server; one that is not a name has no file."""
         return self._folder / f"{os.path.basename(key)}.json"  # noqa: PTH119  # text in, text out
+
+
+_WITHIN_S = 60.0
+
+
+def engines_of(link: HostLink, agent: Path, image: str = "") -> list[EngineSight]:
+    """The best one first. Raises ProviderFailed where the host does not answer."""
+    uploaded(link, agent)
+    said = link.ask("engines", _WITHIN_S, agent=agent.name, image=image)["said"]
+    try:
+        return list(wire.load(tuple[EngineSight, ...], said.encode()))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProviderFailed(f"host `{link.host}`: its answer cannot be read: {error}") from None
+
+
+def require_engine(link: HostLink, agent: Path) -> None:
+    """Raises ProviderFailed with the reason where the host has none that can be used."""
+    seen = engines_of(link, agent)
+    if not seen or seen[0].trouble:
+        why, hint = troubles(seen)
+        raise ProviderFailed(f"host `{link.host}`: {why}", hint=hint)
+
+
+def best_of(answers: Iterable[list[EngineSight] | None]) -> list[EngineSight] | None:
+    """Of the host that suits best: a node is only started where there is an engine. None: no host answered."""
+    known = [one for one in answers if one is not None]
+    return min(known, key=lambda seen: best(seen[0]) if seen else (True, True)) if known else None

@@ -17,8 +17,7 @@ from stoker.model.snapshot import EntryKind, Snapshot, checked_path
 from stoker.server.api.answers import BYTES, OUTSIDE, answer, gives, service_of, takes
 from stoker.server.api.requests import Bounds, body, check_json, read_bytes
 from stoker.server.codeshelf import CodeShelf
-from stoker.server.datasets import DatasetStart, Removed, refused_while_used
-from stoker.server.environments import KnownEnvironment
+from stoker.server.contents import DatasetStart, KnownEnvironment, Removed, refused_while_used
 from stoker.server.rounds.outside import call, call_briefly
 
 snapshot_router = APIRouter(tags=["snapshots"])

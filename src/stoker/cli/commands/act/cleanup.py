@@ -9,7 +9,7 @@ import click
 
 from stoker.cli.command import Command, json_option
 from stoker.cli.view import terminal, words
-from stoker.cli.view.receipttext import short
+from stoker.cli.view.summary import short
 from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.cli.view.words import Column, TableCell, table
 from stoker.client.api.client import Client

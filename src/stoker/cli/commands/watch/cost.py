@@ -10,7 +10,7 @@ import click
 
 from stoker.cli.command import Command, json_option, run_argument
 from stoker.cli.view import terminal, words
-from stoker.cli.view.receipttext import receipt_lines
+from stoker.cli.view.summary import receipt_lines
 from stoker.cli.view.terminal import paint_data, say, show, show_json, write_file
 from stoker.cli.view.words import Column, TableCell, table
 from stoker.client.api.client import Client
