@@ -20,6 +20,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from services import Azurite
+from stoker.errors import ProviderUnavailable
 from stoker.model.node import NodeRequest, NodeState, Offer
 from stoker.model.workspace import layout
 from stoker.model.workspace.groundwork import GivenOptions
@@ -320,6 +321,20 @@ class TestAzureProvider(ProviderContract):
         self.cloud.wait(lambda _: self._seen(provider, "r-1").trouble)
         assert provider.features.restores
 
+    @pytest.mark.parametrize("spot", [True, False])
+    def test_a_machine_that_did_not_get_its_role_is_given_up_since_it_could_never_remove_itself(
+        self, tmp_path: Path, spot: bool
+    ) -> None:
+        provider, request = self.make(tmp_path), self.request(tmp_path, "r-1")
+        assert request.offer
+        lost = {"status": 404, "code": "RoleDefinitionDoesNotExist", "message": "The specified role does not exist."}
+        self.cloud.order("fault", kind="refuse", path="/roleAssignments/", **lost)
+        provider.start(replace(request, offer=replace(request.offer, spot=spot)))
+        self.cloud.wait(lambda _: self._seen(provider, "r-1").state is NodeState.GONE)
+        assert self._seen(provider, "r-1").trouble == ProviderUnavailable.code, "a new role is not known at once"
+        made = [one for one in self.cloud.cloud.instances.values() if re.search(r"-r-1[/_]", f"{one.vm}/")]
+        assert not (made and spot and "/stoker-r-1" not in made[0].vm), "in its own group, the role comes first"
+
     def test_looking_at_many_nodes_takes_as_many_requests_as_looking_at_one(self, tmp_path: Path) -> None:
         provider, counts = self.make(tmp_path), []
         for key in ("r-1", "r-2", "r-3"):
@@ -523,6 +538,7 @@ class TestAzureProvider(ProviderContract):
         (tmp_path / "theirs").write_text("hush-hush")
         provider.start(self.request(tmp_path, "r-1"))
         self.up(provider, "r-1")
+        assert not provider.features.restores, "a restored VM would be another one, which the role is not for"
         vm = self.vm("r-1")
         assert [self.as_machine("r-1", "DELETE", one) for one in (vm, vm.split("/providers/")[0])] == [403, 403]
         assert self.as_machine("r-1", "POST", f"{vm}/runCommand") == 403

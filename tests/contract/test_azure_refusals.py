@@ -176,6 +176,13 @@ def test_a_login_that_expires_is_no_sign_that_nothing_is_there_and_the_next_look
     assert [one.state for one in provider.look()] == [NodeState.UP]
 
 
+def test_a_role_that_no_longer_exists_is_told_before_anything_is_made(team: Team) -> None:
+    provider = team.provider(role=NOWHERE)
+    with pytest.raises(NotSetUp):
+        provider.start(team.request("r-1"))
+    assert not team.cloud.cloud.instances and not provider.look()
+
+
 def test_a_name_that_is_taken_by_somebody_else_is_not_touched(team: Team) -> None:
     place = "/resourceGroups/stoker-team-r-9"
     team.arm("PUT", place, {"location": "eastus", "tags": {"owner": "somebody else"}})

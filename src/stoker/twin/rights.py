@@ -344,5 +344,7 @@ def _fits(action: str, patterns: tuple[str, ...]) -> bool:
 
 
 def known(cloud: CloudState, definition: str) -> bool:
-    name = definition.rsplit("/", 1)[-1].lower()
-    return name in BUILT_IN or any(one.name.lower() == name for one in cloud.all(DEFINITIONS))
+    """A new one cannot be assigned everywhere at once."""
+    name, late_s = definition.rsplit("/", 1)[-1].lower(), cloud.weather.roles_spread_s
+    own = (one for one in cloud.all(DEFINITIONS) if one.created_at + late_s <= cloud.now)
+    return name in BUILT_IN or any(one.name.lower() == name for one in own)

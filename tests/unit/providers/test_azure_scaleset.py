@@ -68,15 +68,19 @@ def test_an_instance_has_a_way_out_and_nothing_comes_in() -> None:
 
 
 def test_the_identity_of_a_set_is_its_own_and_its_role_is_for_the_group_or_the_set_alone() -> None:
-    role = restored(Account("s", role="r0le"), MachineChoice("x", "eastus", spot=True))["roleAssignments"]
+    alone = restored(Account("s", role="r0le"), MachineChoice("x", "eastus", spot=True))
+    role = alone["roleAssignments"]
     assert "scope" not in role
     assert role["properties"]["principalId"] == f"[reference('{IDENTITY}', '2023-01-31').principalId]"
-    assert role["dependsOn"] == [SET]
+    assert role["dependsOn"] == [IDENTITY], "no VM without its right to remove itself"
+    named = role["name"].strip("[]")
+    assert f"[resourceId('{role['type']}', {named})]" in alone["virtualMachineScaleSets"]["dependsOn"]
     place = replace(naming.shared_place("g", "r-1"), set=True)
     shared = NodeSite(Account("s", practitioner="p"), place, "r0le", place.node_id("s"))
     made = parts(shared, MachineChoice("x", "eastus", spot=True))
     assert set(made) == {"virtualMachineScaleSets", "userAssignedIdentities", "roleAssignments"}
     assert made["roleAssignments"]["scope"] == SET.removesuffix("node") + "stoker-r-1"
+    assert made["roleAssignments"]["dependsOn"] == [made["roleAssignments"]["scope"]]
     for name in ("stoker-r-1_ab12cd34", "stoker-r-1_nic-ab12cd34", "stoker-r-1_ip-ab12cd34", "stoker-r-1"):
         assert place.owns(name)
     assert not place.owns("stoker-r-10_ab12cd34")

@@ -84,6 +84,19 @@ def test_a_login_that_does_not_work_says_why(said: str, words: str, hint: str) -
     assert hint in error.hint
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ERROR: HTTPSConnectionPool(host='login.microsoftonline.com', port=443): Max retries exceeded with url: "
+        "/t/oauth2/v2.0/token (Caused by NameResolutionError(\"Failed to resolve 'login.microsoftonline.com'\"))",
+        "Failed to invoke the Azure CLI",
+    ],
+)
+def test_a_login_without_a_network_is_not_one_that_somebody_has_to_repair(said: str) -> None:
+    tried = f"DefaultAzureCredential failed to retrieve a token from the included credentials.\n\tAzureCli: {said}"
+    assert type(login(tried)) is ProviderUnavailable
+
+
 def test_a_token_that_has_expired_is_a_login_that_does_not_work() -> None:
     error = refused("ExpiredAuthenticationToken", "The access token expiry UTC time is earlier than current time.")
     assert (type(error), error.hint) == (LoginFailed, "az login")

@@ -7,7 +7,7 @@ import pytest
 from stoker.errors import BadInput, StoreDenied
 from stoker.stores.access import Access, Credential, Route
 from stoker.stores.azure.client import sas_expires_at
-from stoker.stores.azure.rights import account_sas, delegated_sas, rights, sas_writes, service_sas
+from stoker.stores.azure.rights import account_sas, delegated_sas, reason, rights, sas_writes, service_sas
 from stoker.stores.kinds import check_credential, grant, locate
 from stoker.stores.s3.client import Keys, Signer, payload_hash, policy
 
@@ -159,3 +159,23 @@ def test_a_signature_is_the_one_that_amazon_publishes(
     payload = payload_hash(b"", secure=True)
     headers = signer.headers("GET", "examplebucket.s3.amazonaws.com", path, query, own, payload)
     assert headers["Authorization"].rpartition("Signature=")[2] == signature
+
+
+@pytest.mark.parametrize(
+    ("cli", "why"),
+    [
+        (
+            "ERROR: AADSTS700082: The refresh token has expired due to inactivity. Trace ID: 1-2 Correlation ID: 3",
+            "AADSTS700082: The refresh token has expired due to inactivity.",
+        ),
+        ("Please run 'az login' to set up an account", "Please run 'az login' to set up an account"),
+    ],
+)
+def test_a_login_that_fails_says_why_in_the_words_of_azure(cli: str, why: str) -> None:
+    said = f"""DefaultAzureCredential failed to retrieve a token from the included credentials.
+Attempted credentials:
+\tEnvironmentCredential: EnvironmentCredential authentication unavailable.
+\tAzureCliCredential: {cli}
+\tAzurePowerShellCredential: PowerShell is not installed"""
+    assert reason(said) == why
+    assert reason("another error\nand more") == "another error"

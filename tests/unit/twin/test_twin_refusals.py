@@ -461,6 +461,19 @@ def test_in_hostile_weather_a_new_role_and_a_new_principal_are_unknown_for_a_whi
     assert azure.ask("GET", "/resourceGroups/g").status == 200
 
 
+def test_in_hostile_weather_a_new_definition_of_a_role_cannot_be_assigned_for_a_while() -> None:
+    azure = Asker(Weather(roles_spread_s=5))
+    azure.group()
+    role = f"/providers/Microsoft.Authorization/roleDefinitions/{name_uuid(7)}"
+    azure.ask("PUT", role, {"properties": {"roleName": "mine", "permissions": [{"actions": ["*/read"]}]}})
+    given = {"roleDefinitionId": role, "principalId": name_uuid(8), "principalType": "User"}
+    assigned = f"/resourceGroups/g/providers/Microsoft.Authorization/roleAssignments/{name_uuid(1)}"
+    with pytest.raises(Refused, match="RoleDefinitionDoesNotExist"):
+        azure.ask("PUT", assigned, {"properties": given})
+    azure.pass_time(5)
+    assert azure.ask("PUT", assigned, {"properties": given}).status == 201
+
+
 def test_in_hostile_weather_operations_take_their_time() -> None:
     azure = Asker(Weather(stretch=10))
     azure.ready_vm()

@@ -66,7 +66,7 @@ class AzureProvider:
         known: Account | None = self.__dict__.get("_account")
         if known is None:
             return FEATURES
-        restores = self._makes_sets and known.restored(spot=True)
+        restores = self._makes_sets and known.restored(spot=True) and self.__dict__.get("_role") != POWER_ROLE
         return replace(FEATURES, lease_s=known.lease_s, idle_s=known.idle_s, restores=restores)
 
     def offers(self, need: Need) -> list[Offer]:
@@ -293,8 +293,12 @@ POWER_ROLE = "40c5ff49-9181-41f8-ae61-143b0e78555e"
 
 
 def role_of_nodes(cloud: AzureCloud, account: Account) -> str:
-    """Its id. A login that may not define roles gets the built-in role with the fewest rights."""
+    """Its id. A login that may not define roles gets the built-in role with the fewest rights. Raises NotSetUp where
+    the role of the account does not exist."""
     if account.role:
+        with suppress(NotAllowed):
+            if cloud.get(site.role_id(account.subscription, account.role), ROLES_API) is None:
+                raise NotSetUp(f"the role {account.role} of azure.json does not exist", hint=_ROLE_GONE)
         return account.role
     role = site.own_role(account.subscription, account.workspace, "node")
     id, wanted = site.role_id(account.subscription, role), node_role(account.subscription, account.workspace)
@@ -306,6 +310,8 @@ def role_of_nodes(cloud: AzureCloud, account: Account) -> str:
         return POWER_ROLE
     return role
 
+
+_ROLE_GONE = "an administrator runs stoker admin setup azure again; or remove `role`: Stoker then defines one"
 
 FOLDER = "/var/lib/stoker/node"
 _AGENT = '"$(ls -t /var/lib/stoker/agent-*.pyz | head -n 1)"'

@@ -39,6 +39,7 @@ _THROTTLED = {"TooManyRequests", "SubscriptionRequestsThrottled", "ResourceReque
 _BUSY = {"InternalServerError", "RetryableError", "ServerTimeout", "ServiceUnavailable", "GatewayTimeout"}
 # Something of the same name is being deleted or changed, or something new is not known everywhere yet.
 _BUSY |= {"ResourceGroupBeingDeleted", "ResourceGroupNotFound", "ReferencedResourceNotProvisioned"}
+_BUSY |= {"RoleDefinitionDoesNotExist", "PrincipalNotFound"}
 _BUSY |= {"AnotherOperationInProgress", "RetryableErrorDueToAnotherOperation", "OperationPreempted"}
 # Faults of Azure's own, for which its documents say to try again.
 _BUSY |= {"NetworkingInternalOperationError", "DiskServiceInternalError", "InternalExecutionError"}
@@ -60,6 +61,8 @@ _QUOTAS = "https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlad
 _ACTION = re.compile(r"perform action '([^']+)' (?:over|at) scope '([^']+)'")
 _WHO = re.compile(r"object id '([^']+)'")
 _DIRECTORY = re.compile(r"AADSTS(\d+)(?:: [^\r\n]*?(?=\s*Trace ID|\s*Correlation ID|[\r\n]|$))?")  # a refused login
+# Of a login of the Azure CLI, where this computer has no network: its words are those of its HTTP library.
+_OFFLINE = re.compile(r"Max retries exceeded|Failed to establish a new connection|Failed to invoke the Azure CLI")
 _SECOND_FACTOR = re.compile(r"\bMFA is required|multi-?factor authentication", re.IGNORECASE)
 _UNAVAILABLE = re.compile(r"azureskunotavailable|currently not available in location", re.IGNORECASE)
 _ASSIGNMENT = re.compile(r'"policyAssignment":\s*\{"name":\s*"([^"]*)",\s*"id":\s*"([^"]*)"')
@@ -113,6 +116,10 @@ def _login(doing: str, error: Exception) -> ProviderFailed:
     if number in _LOGINS:
         words, hint = _LOGINS[number]
         return LoginFailed(f"{doing}: {words} ({found[0] if found else f'AADSTS{number}'})", hint=hint)
+    if not found and (offline := _OFFLINE.search(str(error))):
+        return ProviderUnavailable(
+            f"{doing}: no answer to the login: {offline[0]}", hint="check the network connection"
+        )
     if found or "failed to retrieve a token" not in str(error):
         why = found[0] if found else _first_line(error)
         return LoginFailed(f"{doing}: the login to Azure failed: {why}", hint="az login")

@@ -1,6 +1,5 @@
-"""Everything of one node as one deployment: one request creates it all, and repeating it changes nothing. Pure. Which
-image and disk a size boots from: they must match its processor, its generation and its GPU. Pure. The network of a
-gang: its machines reach each other, and nobody outside reaches them. Pure."""
+"""Everything of one node as one deployment: one request creates it all, and repeating it changes nothing. Which image
+and disk a size boots from: they match its processor, generation and GPU. The network of a gang. Pure."""
 
 from __future__ import annotations
 
@@ -72,6 +71,11 @@ class NodeSite:
     def identity(self) -> str:
         """Of a node that is a scale set; plain VMs have a system-assigned identity."""
         return self.place.inside(self.account.subscription, naming.IDENTITIES)
+
+    @property
+    def role_first(self) -> bool:
+        """A role for a group can exist before the VM: no VM is billed then that cannot remove itself."""
+        return self.place.set and self.role_scope == self.group
 
     @property
     def own_network(self) -> bool:
@@ -154,6 +158,8 @@ def _set(site: NodeSite, machine: MachineChoice, public_key: str) -> Json:
         profile["extensionProfile"] = {"extensions": [extension]}
     resource = naming.scale_set(site.name, profile, machine.size, site.identity, machine.restore_s)
     needed = [site.network("virtualNetworks"), site.network("networkSecurityGroups")] if site.own_network else []
+    if site.role_first:
+        needed.append(f"[resourceId('{_ASSIGNMENTS}', {_role_name(site)})]")
     resource |= {"apiVersion": COMPUTE, "dependsOn": [site.identity, *needed]}
     return resource | {"zones": [machine.zone]} if machine.zone else resource
 
@@ -273,6 +279,13 @@ def _network_resource(site: NodeSite, kind: str, properties: Json) -> Json:
     return {"type": f"Microsoft.Network/{kind}", "apiVersion": NETWORK, "name": site.name, "properties": properties}
 
 
+_ASSIGNMENTS = "Microsoft.Authorization/roleAssignments"
+
+
+def _role_name(site: NodeSite) -> str:
+    return f"guid('{site.node}', '{site.role}')"
+
+
 def _role(site: NodeSite) -> Json:
     """What the VM may do, to itself alone. Deleted together with its scope."""
     principal = (
@@ -282,10 +295,10 @@ def _role(site: NodeSite) -> Json:
     )
     role = f"subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '{site.role}')"
     resource: Json = {
-        "type": "Microsoft.Authorization/roleAssignments",
+        "type": _ASSIGNMENTS,
         "apiVersion": ROLES,
-        "name": f"[guid('{site.node}', '{site.role}')]",
-        "dependsOn": [site.node],
+        "name": f"[{_role_name(site)}]",
+        "dependsOn": [site.identity if site.role_first else site.node],
         "properties": {
             "roleDefinitionId": f"[{role}]",
             "principalId": f"[{principal}]",

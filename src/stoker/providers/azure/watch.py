@@ -18,7 +18,8 @@ _INVENTORY_KEPT_S, _MISSED_S = 60.0, 5.0  # Azure limits the request rate; a new
 # Azure allows all logins of a subscription 300 lists of VMs a minute in a region, and a look is two of them. While all
 # VMs work, an older look is enough: a VM reports its eviction itself.
 KEPT_S = 5.0
-_APART_S = 0.1  # between requests about single nodes that are being created: Azure has no list of those
+_APART_S = 0.1  # between requests about the deployments of single nodes: Azure has no list of those
+_UNFINISHED_S = 10.0  # between two about a VM that runs while the rest of its deployment is under way
 _EVICTED = "Azure evicted the VM"
 _GOING = ("deallocating", "deallocated", "stopping", "stopped")
 
@@ -47,6 +48,7 @@ class NodeWatch:
         self._starting: dict[str, Starting | None] = {}  # by node key: VMs that are being restarted
         self._ask_again: dict[str, float] = {}  # by node key: when to poll a deployment that is still running
         self._running: dict[str, Holding] = {}  # by node key: those whose VM ran at the last look
+        self._whole: set[str] = set()  # node keys: those whose deployment has ended well
         self.places: dict[str, NodePlace] = {}  # by node key: where it was last seen
 
     def look(self) -> list[NodeSight]:
@@ -56,6 +58,7 @@ class NodeWatch:
         found = self._completed(self._ground.found())
         self.places = {one.marks.key: one.place for one in found}
         self._ask_again = {key: at for key, at in self._ask_again.items() if key in self.places}
+        self._whole &= self.places.keys()
         sights = [self._seen(one) for one in found]
         at_work = bool(sights) and all(one.state is NodeState.UP for one in sights)
         self._steady = (now, sights) if at_work and changes == self._changes else None
@@ -124,8 +127,7 @@ class NodeWatch:
             return self._without_machine(key, one)
         if vm.power == "running":
             self._starting.pop(key, None)
-            self._ask_again.pop(key, None)
-            return NodeSight(key, NodeState.UP)
+            return self._at_work(key, one)
         if key in self._starting:
             return self._started_again(key, self._starting[key])
         if vm.power in _GOING:
@@ -141,6 +143,25 @@ class NodeWatch:
             self.forget(key)  # decided by the next look: this list may be older
         return NodeSight(key, NodeState.STARTING)
 
+    def _at_work(self, key: str, one: Holding) -> NodeSight:
+        """Its VM runs, but a later part of its deployment may have failed: without its role it can never remove
+        itself."""
+        up = NodeSight(key, NodeState.UP)
+        if key in self._whole or self._clock() < self._ask_again.setdefault(key, self._next_turn(0.0)):
+            return up
+        made = self._cloud.deployed(one.place)
+        if made and made.failure:
+            return NodeSight(key, NodeState.GONE, made.failure.message, made.failure.code)
+        if made and made.running:
+            self._ask_again[key] = self._next_turn(_UNFINISHED_S)
+        else:
+            self._whole.add(key)
+            self._ask_again.pop(key, None)
+        return up
+
+    def _next_turn(self, pause_s: float) -> float:
+        return self._clock() + pause_s + _APART_S * len(self._ask_again)
+
     def _without_machine(self, key: str, one: Holding) -> NodeSight:
         place = one.place
         if self._clock() < self._ask_again.get(key, 0.0):
@@ -155,7 +176,7 @@ class NodeWatch:
             code = "" if again else made.failure.code
             return NodeSight(key, NodeState.GONE, made.failure.message, code, still=True, unfinished=again)
         if made.running or one.vm:
-            self._ask_again[key] = self._clock() + _APART_S * len(self._ask_again)
+            self._ask_again[key] = self._next_turn(0.0)
             return NodeSight(key, NodeState.STARTING)
         self._ask_again.pop(key, None)
         # While its scale set exists, Azure may restore it.

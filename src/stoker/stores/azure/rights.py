@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import importlib
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -204,10 +205,21 @@ def _identity(values: Mapping[str, str]) -> tuple[str, float] | None:
     if ca_file := values.get("ca_file"):
         own["connection_verify"] = ca_file
     try:
-        found = identity.DefaultAzureCredential(**own).get_token(_SCOPE)
+        found = identity.DefaultAzureCredential(**own, process_timeout=_LOGIN_S).get_token(_SCOPE)
     except Exception as error:  # every kind of login has its own errors
-        raise StoreDenied(f"not logged in to Azure: {str(error).splitlines()[0]}", hint=_HINT) from error
+        raise StoreDenied(f"not logged in to Azure: {reason(str(error))}", hint=_HINT) from error
     return str(found.token), float(found.expires_on)
+
+
+def reason(said: str) -> str:
+    """Azure's own, or that of its CLI: the SDK lists what each kind of login lacks, under a line that says nothing."""
+    found = _DIRECTORY.search(said) or _CLI.search(said)
+    return found[1].strip() if found else (said.strip() or "no reason given").splitlines()[0]
+
+
+_DIRECTORY = re.compile(r"(AADSTS\d+[^\r\n]*?)(?=\s*Trace ID|\s*Correlation ID|[\r\n]|$)")
+_CLI = re.compile(r"AzureCliCredential: ([^\r\n]+)")
+_LOGIN_S = 60  # for the Azure CLI to give a token: on a busy computer, starting it takes longer than the SDK's 10 s
 
 
 def _command() -> tuple[str, float]:
@@ -215,7 +227,10 @@ def _command() -> tuple[str, float]:
     if not az:
         raise StoreDenied("not logged in to Azure: found neither azure-identity nor the Azure CLI", hint=_HINT)
     argv = [az, "account", "get-access-token", "--resource", "https://storage.azure.com/", "--output", "json"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_LOGIN_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StoreDenied(f"the Azure CLI has no token: {error}", hint=_HINT) from error
     if done.returncode:
         raise StoreDenied(
             f"the Azure CLI has no token: {(done.stderr.strip() or 'no output').splitlines()[-1]}", hint=_HINT

@@ -23,6 +23,7 @@ from stoker.providers.azure.refusals import translated
 # The SDKs log every request with its headers.
 logging.getLogger("azure").setLevel(logging.WARNING)
 
+_LOGIN_S = 60  # for the Azure CLI to give a token: on a busy computer, starting it takes longer than the usual 10 s
 POLL_S = 5.0  # where Azure sends no Retry-After
 # For a POST that may be repeated without harm: by default, the SDKs do not repeat one whose response was lost.
 REPEATABLE = frozenset(["HEAD", "GET", "PUT", "DELETE", "POST"])
@@ -116,7 +117,7 @@ class Clients:
         # A private Azure is not among the authorities that the public one confirms.
         own = {"authority": account.login, "disable_instance_discovery": account.login != PUBLIC_LOGIN}
         if not account.secret_file:
-            return DefaultAzureCredential(**own, **verify)
+            return DefaultAzureCredential(**own, **verify, process_timeout=_LOGIN_S)
         secret = Path(account.secret_file).read_text(encoding="utf-8").strip()
         return ClientSecretCredential(account.tenant, account.client, secret, **own, **verify)
 
