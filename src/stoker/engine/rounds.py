@@ -23,8 +23,7 @@ from stoker.engine.queue.clusters import NO_CLUSTERS, ClusterFacts
 from stoker.engine.queue.order import NOTHING_KNOWN, QueueFacts
 from stoker.engine.queue.placement import placed, room_left
 from stoker.engine.sweeps import searching
-from stoker.engine.sweeps.budget import sweep_allowances
-from stoker.engine.sweeps.parallel import NO_SWEEPS, SweepFacts, at_rungs, beyond
+from stoker.engine.sweeps.budget import NO_SWEEPS, SweepFacts, at_rungs, beyond, sweep_allowances
 from stoker.model.cause import Cause
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Wish

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from stoker.twin import state, tokens
 from stoker.twin.arm.vms import parts
 from stoker.twin.machines import Machines, MachineSpec
-from stoker.twin.machines.frontage import Frontage
+from stoker.twin.machines.outward import Frontage
 from stoker.twin.state import Chore, CloudState, MachinePower
 from stoker.twin.time import passing, power
 from stoker.twin.time.weather import TwinClock

@@ -11,7 +11,7 @@ import pytest
 
 from stoker.errors import JobInvalid
 from stoker.model.node import Need, NodeRequest
-from stoker.providers.ray import sent, wanted
+from stoker.providers.ray import wanted
 from stoker.providers.ray.jobs import RayCluster
 from stoker.providers.ray.wanted import RayPlace
 
@@ -80,10 +80,10 @@ def test_secrets_are_in_what_is_sent_and_not_in_the_command_line(tmp_path: Path)
     agent = tmp_path / "agent.pyz"
     agent.write_bytes(b"agent")
     request = NodeRequest("r-1", "orders", "file:///store", secrets={"HF_TOKEN": "hidden-17"})
-    given = sent.given("stoker-1", "mark", "stops-", {"CPU": 1}, [request])
-    with zipfile.ZipFile(io.BytesIO(sent.packed(given, agent))) as packed:
+    given = wanted.given("stoker-1", "mark", "stops-", {"CPU": 1}, [request])
+    with zipfile.ZipFile(io.BytesIO(wanted.packed(given, agent))) as packed:
         known = json.loads(packed.read("given.json"))
         assert packed.read("agent.pyz") == b"agent"
         compile(packed.read("driver.py"), "driver.py", "exec")
     assert known["nodes"][0]["variables"] == {"HF_TOKEN": "hidden-17", "STOKER_NODE_KEY": "r-1"}
-    assert "hidden-17" not in sent.entrypoint("python", "stoker-1.zip")
+    assert "hidden-17" not in wanted.entrypoint("python", "stoker-1.zip")

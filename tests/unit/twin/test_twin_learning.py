@@ -10,7 +10,7 @@ import pytest
 from twinasks import Asker, wall
 
 from stoker.twin.arm.bodies import versions_of
-from stoker.twin.ml import WORKSPACES, history, orders
+from stoker.twin.ml import WORKSPACES, history, running
 from stoker.twin.refusal import Refused
 from stoker.twin.state import Principal, Resource
 from stoker.twin.time import passing, power
@@ -255,7 +255,7 @@ def test_processes_find_the_variables_that_azure_ml_sets(
     azure: Learning, distribution: dict[str, Any], wanted: dict[str, str]
 ) -> None:
     azure.submit("first", 2, distribution=distribution, environmentVariables={"MINE": "1"})
-    told = orders.order(azure.cloud, azure.job("first"), ["10.0.0.4", "10.0.0.5"], 1, wall(0))
+    told = running.order(azure.cloud, azure.job("first"), ["10.0.0.4", "10.0.0.5"], 1, wall(0))
     assert [len(one["variables"]) for one in told] == [2, 2]
     found = told[1]["variables"][1]
     assert wanted.items() <= found.items()
@@ -265,7 +265,7 @@ def test_processes_find_the_variables_that_azure_ml_sets(
 def test_tensorflow_finds_its_cluster(azure: Learning) -> None:
     given = {"distributionType": "TensorFlow", "workerCount": 2, "parameterServerCount": 1}
     azure.submit("first", 3, distribution=given)
-    told = orders.order(azure.cloud, azure.job("first"), ["10.0.0.4", "10.0.0.5", "10.0.0.6"], 1, wall(0))
+    told = running.order(azure.cloud, azure.job("first"), ["10.0.0.4", "10.0.0.5", "10.0.0.6"], 1, wall(0))
     last = json.loads(told[2]["variables"][0]["TF_CONFIG"])
     assert last["task"] == {"type": "ps", "index": 0}
     assert last["cluster"]["worker"] == ["10.0.0.4:6106", "10.0.0.5:6106"]

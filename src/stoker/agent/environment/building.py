@@ -15,16 +15,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.agent.environment.identity import (
+from stoker.agent.environment.python import bring_python, bring_uv, check_python, find_python, version_of, which
+from stoker.agent.environment.recipe import (
+    EnvironmentKind,
+    Recipe,
     identity,
     interpretation,
     is_shareable,
     new_built,
     note_built,
     read_built,
+    read_recipe,
+    read_taken,
+    spelled_out,
 )
-from stoker.agent.environment.python import bring_python, bring_uv, check_python, find_python, version_of, which
-from stoker.agent.environment.recipe import EnvironmentKind, Recipe, read_recipe, read_taken, spelled_out
 from stoker.agent.environment.shelf import Shelf
 from stoker.agent.machine.machine import NodeFolder, NodeMachine, remove_tree
 from stoker.agent.notice.stopping import Stopping

@@ -7,8 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from stoker.cli.view.portrait import Span, labels
-from stoker.client.sweeps.results import Results
-from stoker.client.sweeps.shapes import front, number, scaling
+from stoker.client.sweeps.results import Results, front, number, scaling
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column within a cell
 _BLANK = 0x2800

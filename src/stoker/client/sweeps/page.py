@@ -9,8 +9,7 @@ from pathlib import Path
 
 from stoker.client.report import pages
 from stoker.client.report.spelling import count, duration, usd
-from stoker.client.sweeps import shapes
-from stoker.client.sweeps.results import Results
+from stoker.client.sweeps.results import Results, front, number, numeric, points, scaling
 from stoker.errors import BadInput
 
 _STYLE = Path(pages.__file__).with_name("receipt.css")
@@ -64,19 +63,19 @@ def _svg(inside: str, label: str) -> str:
 
 
 def _scatter(results: Results) -> str:
-    found = shapes.points(results)
-    name = shapes.numeric(results)
+    found = points(results)
+    name = numeric(results)
     dots = [(x, y, row.name, False) for x, y, row in found]
     return _dots(dots, name, results.metric)
 
 
 def _pareto(results: Results) -> str:
-    axis, found = shapes.front(results)
+    axis, found = front(results)
     return _dots([(x, y, row.name, best) for x, y, row, best in found], axis, results.metric)
 
 
 def _scaling(results: Results) -> str:
-    found = shapes.scaling(results)
+    found = scaling(results)
     if len(found) < 2:
         raise BadInput("one number of nodes does not scale")
     rows = [
@@ -119,7 +118,7 @@ def _parallel(results: Results) -> str:
     step = (_WIDE - 2 * _MARGIN) / len(names)
     heights = {}
     for name in names:
-        texts = sorted({row.values.get(name, "") for row in runs}, key=lambda one: (shapes.number(one), one))
+        texts = sorted({row.values.get(name, "") for row in runs}, key=lambda one: (number(one), one))
         place = _placing([0.0, len(texts) - 1.0], _HIGH - 30, 30)
         heights[name] = {text: place(at) for at, text in enumerate(texts)}
     metric = _placing([figure for row in runs if (figure := results.figure(row)) is not None], _HIGH - 30, 30)

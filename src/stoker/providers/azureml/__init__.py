@@ -22,8 +22,7 @@ from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
 from stoker.providers.azure.account.account import read_account
 from stoker.providers.azureml import bodies
-from stoker.providers.azureml.account import FILE, NO_CLUSTER, NOT_SET_UP, read_learning
-from stoker.providers.azureml.workspace import LearningWorkspace
+from stoker.providers.azureml.workspace import FILE, NO_CLUSTER, NOT_SET_UP, LearningWorkspace, read_learning
 from stoker.stores.sealing import seal
 
 NODE = "stoker.providers.azureml.node"  # shipped with the agent

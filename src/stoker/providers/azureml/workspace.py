@@ -1,19 +1,23 @@
-"""A workspace of Azure ML over its REST interface, with the login of Azure's own SDKs."""
+"""A workspace of Azure ML, as the provider reads it from its file, and its REST interface, with the login of Azure's
+own SDKs in `azure.json`."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import hmac
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from stoker.errors import ProviderFailed, ProviderUnavailable
+from stoker.errors import NotSetUp, ProviderFailed, ProviderUnavailable
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.account.clients import Clients, speaking
 from stoker.providers.azureml.bodies import ClusterSight, read_cluster
@@ -176,3 +180,38 @@ def _seconds(text: str) -> float:
     found = _DURATION.match(text)
     days, hours, minutes, rest = (float(one or 0) for one in found.groups()) if found else (0.0, 0.0, 0.0, 0.0)
     return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+FILE = "azureml.json"
+NOT_SET_UP = f"Azure ML is not set up on this computer: describe your workspace in {FILE}"
+NO_CLUSTER = f"name a compute cluster: make one with `stoker cluster create`, or set `compute` in {FILE}"
+IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu22.04:latest"
+_WORKSPACE = re.compile(
+    r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.MachineLearningServices/workspaces/[^/]+",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LearningAccount:
+    workspace: str  # its resource id
+    compute: str = ""  # the cluster of jobs that name none
+    image: str = IMAGE  # has a Python: the agent runs on it
+
+
+def read_learning(path: Path) -> LearningAccount:
+    """Raises NotSetUp, with what to do."""
+    hint = "see the guide to Azure ML"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotSetUp(NOT_SET_UP, hint=hint) from None
+    except (OSError, ValueError) as error:
+        raise NotSetUp(f"{path} cannot be read: {error}", hint=hint) from None
+    names = {one.name for one in fields(LearningAccount)}
+    if not isinstance(found, dict) or not _WORKSPACE.fullmatch(str(found.get("workspace", ""))):
+        raise NotSetUp(f"{path}: `workspace` is not the resource id of an Azure ML workspace", hint=hint)
+    for name, value in found.items():
+        if name not in names or not isinstance(value, str):
+            raise NotSetUp(f"{path}: `{name}` is unknown or not text", hint=hint)
+    return LearningAccount(**found)

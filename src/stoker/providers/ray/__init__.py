@@ -17,7 +17,7 @@ from stoker.errors import NotSetUp, ProviderFailed, ProviderUnavailable
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer, Pool
 from stoker.providers import Setup, surroundings
 from stoker.providers.allocations import Allocation, Allocations, GangGathering
-from stoker.providers.ray import sent, wanted
+from stoker.providers.ray import wanted
 from stoker.providers.ray.jobs import RayJob, RayJobs
 from stoker.stores.access import Access
 
@@ -93,10 +93,10 @@ class RayProvider:
         one = self._records.of(first.key) or Allocation(first.key, id, keys, where=there.address)
         self._records.keep(one)
         if jobs.one(id) is None:
-            given = sent.given(id, self._mark, _stops(id), wanted.bundle(need), requests)
-            jobs.put(_package(id), sent.packed(given, self._packed()))
+            given = wanted.given(id, self._mark, _stops(id), wanted.bundle(need), requests)
+            jobs.put(_package(id), wanted.packed(given, self._packed()))
             labels = {name: value for name, value in first.labels.items() if value}
-            jobs.submit(id, sent.entrypoint(there.python, _package(id)), {**labels, "stoker": self._mark})
+            jobs.submit(id, wanted.entrypoint(there.python, _package(id)), {**labels, "stoker": self._mark})
         self._records.keep(replace(one, job=id))
 
     # Looking

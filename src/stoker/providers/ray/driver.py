@@ -298,4 +298,4 @@ def main(sent: bytes) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sent))  # type: ignore[name-defined]  # noqa: F821  # the job's command line has read it, see `sent.py`
+    sys.exit(main(sent))  # type: ignore[name-defined]  # noqa: F821  # the job's command line has read it, see `wanted.py`

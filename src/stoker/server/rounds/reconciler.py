@@ -19,7 +19,7 @@ from stoker.engine.queue.order import NOTHING_KNOWN, QueueFacts
 from stoker.engine.queue.placement import ahead, busy_slots, turns, why_waiting
 from stoker.engine.rounds import Scene, untouched
 from stoker.engine.showing import Beside
-from stoker.engine.sweeps.parallel import at_rungs, beyond, parallel_words
+from stoker.engine.sweeps.budget import at_rungs, beyond, parallel_words
 from stoker.errors import StokerError
 from stoker.model.cause import Cause
 from stoker.model.node import Need, NodeSight

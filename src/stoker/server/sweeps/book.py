@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from stoker.engine.money import meter
-from stoker.engine.sweeps.parallel import PastTrials, SweepFacts
+from stoker.engine.sweeps.budget import PastTrials, SweepFacts
 from stoker.errors import NotFound
 from stoker.model import wire
 from stoker.model.cause import Cause

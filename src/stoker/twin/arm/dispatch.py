@@ -10,14 +10,14 @@ from stoker.twin.arm import bodies, deployments, network, resources, storage
 from stoker.twin.arm.ask import ROUTES, ArmAnswer, Ask
 from stoker.twin.arm.subscription import places, policies, roles
 from stoker.twin.arm.vms import actions, disks, extensions, parts, scalesets, vms
-from stoker.twin.ml import assets, computes, jobs, workspaces
+from stoker.twin.ml import assets, jobs, nodes, workspaces
 from stoker.twin.refusal import Refused, locked
 from stoker.twin.state import CloudState
 
 NOUNS = (
     actions,
     assets,
-    computes,
+    nodes,
     jobs,
     policies,
     deployments,

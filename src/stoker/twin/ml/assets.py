@@ -9,8 +9,7 @@ from typing import Any
 
 from stoker.twin.arm.ask import ArmAnswer, Ask, page, route, shown
 from stoker.twin.ml import ASSETS, WORKSPACES
-from stoker.twin.ml.access import account_of, signed
-from stoker.twin.ml.workspaces import workspace_of
+from stoker.twin.ml.workspaces import account_of, signed, workspace_of
 from stoker.twin.refusal import Refused, conflict, invalid
 from stoker.twin.state import CloudState, Resource
 

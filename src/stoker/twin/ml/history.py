@@ -11,7 +11,7 @@ from typing import Any
 
 from stoker.twin import rights, tokens
 from stoker.twin.ml import JOBS, WORKSPACES
-from stoker.twin.ml.access import account_of, default_output, signed
+from stoker.twin.ml.workspaces import account_of, default_output, signed
 from stoker.twin.refusal import Refused, invalid, not_found
 from stoker.twin.state import CloudState, Resource
 from stoker.twin.web.server import Response, WebRequest

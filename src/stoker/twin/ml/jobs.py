@@ -10,8 +10,7 @@ from typing import Any
 from stoker.twin.arm import resources
 from stoker.twin.arm.ask import ArmAnswer, Ask, accepted, begin, needed, page, route, shown
 from stoker.twin.ml import COMPUTES, JOBS, WORKSPACES, assets
-from stoker.twin.ml.access import default_output, named_output
-from stoker.twin.ml.workspaces import workspace_of
+from stoker.twin.ml.workspaces import default_output, named_output, workspace_of
 from stoker.twin.refusal import conflict, invalid
 from stoker.twin.state import CloudState, Resource
 

@@ -9,7 +9,7 @@ from stoker.client.api.reach import Call, Forward, read_forward, ssh_words
 from stoker.errors import BadInput
 from stoker.model.node import Entrance
 from stoker.providers.azure import streams
-from stoker.twin.machines.frontage import Opening, open_ports
+from stoker.twin.machines.outward import Opening, open_ports
 from stoker.twin.state import Resource
 
 THERE = Entrance(("sudo", "-n", "enter", "--"), address="20.1.2.3", user="stoker")

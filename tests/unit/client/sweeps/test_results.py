@@ -13,8 +13,8 @@ import pytest
 
 from stoker.cli.commands.sweep.results import _csv
 from stoker.cli.view import charts
-from stoker.client.sweeps import page, shapes
-from stoker.client.sweeps.results import Results, read
+from stoker.client.sweeps import page
+from stoker.client.sweeps.results import Results, front, points, read, scaling
 from stoker.errors import BadInput, NotFound
 from stoker.model.cause import Cause
 from stoker.model.run.report import MetricSummary
@@ -112,21 +112,21 @@ def test_a_spreadsheet_and_a_terminal_take_nothing_of_a_csv_for_a_command() -> N
 
 
 def test_runs_that_no_other_one_beats_in_cost_and_result_are_the_front() -> None:
-    axis, found = shapes.front(read("ants", accuracies()))
+    axis, found = front(read("ants", accuracies()))
     assert axis == "usd" and [one.name for _, _, one, best in found if best] == ["ants-13", "ants-53"]
 
 
 def test_scaling_compares_with_the_fewest_nodes() -> None:
     rows = [row(number, {"nodes": nodes}, nodes=nodes, acc=1) for number, nodes in enumerate((2, 4, 4), 1)]
-    two, four = shapes.scaling(read("ants", rows))
+    two, four = scaling(read("ants", rows))
     assert (two.nodes, two.efficiency, four.nodes) == (2, 1.0, 4)
     assert (four.faster, four.efficiency) == (2.0, 1.0)
 
 
 def drawn(results: Results) -> dict[str, list[str]]:
-    points = [(x, y) for x, y, _ in shapes.points(results)]
+    dots = [(x, y) for x, y, _ in points(results)]
     return {
-        "scatter": charts.scatter(points, "lr", "accuracy", 80),
+        "scatter": charts.scatter(dots, "lr", "accuracy", 80),
         "box": charts.boxes(results, 80),
         "scaling": charts.bars(results, 80),
         "parallel": charts.parallel(results, 80),
@@ -148,7 +148,7 @@ def test_a_box_spans_the_least_to_the_most_with_the_median() -> None:
 
 def test_nothing_to_plot_is_told() -> None:
     with pytest.raises(BadInput) as error:
-        shapes.points(read("ants", [row(1, {"model": "small"}, acc=1)]))
+        points(read("ants", [row(1, {"model": "small"}, acc=1)]))
     assert error.value.cause == Cause.NOTHING_TO_PLOT
 
 

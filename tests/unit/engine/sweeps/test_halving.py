@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import Scene, decide
+from stoker.engine.sweeps.budget import PastTrials, SweepFacts, at_rungs, beyond
 from stoker.engine.sweeps.halving import Contender, Verb, decided, ladder, unmeasured
-from stoker.engine.sweeps.parallel import PastTrials, SweepFacts, at_rungs, beyond
 from stoker.engine.sweeps.searching import paused, rung_of, scored, settled
 from stoker.errors import JobInvalid
 from stoker.model.cause import Cause

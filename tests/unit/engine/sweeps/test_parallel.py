@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stoker.engine.queue.order import UNDER_WAY
 from stoker.engine.rounds import Scene, decide
-from stoker.engine.sweeps.parallel import SweepFacts, beyond
+from stoker.engine.sweeps.budget import SweepFacts, beyond
 from stoker.model.job.job import Job
 from stoker.model.run.run import Run, RunState, Submission
 from stoker.model.run.sweep import Sweep

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from stoker.engine.money import meter
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import Scene, decide
-from stoker.engine.sweeps.budget import likely, promise, shares, sweep_allowances
-from stoker.engine.sweeps.parallel import PastTrials, SweepFacts
+from stoker.engine.sweeps.budget import PastTrials, SweepFacts, likely, promise, shares, sweep_allowances
 from stoker.model.cause import Cause
 from stoker.model.job.job import Job
 from stoker.model.node import Offer

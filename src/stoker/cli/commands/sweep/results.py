@@ -15,8 +15,7 @@ from stoker.cli.view.terminal import one_line, paint_data, say, show, show_json,
 from stoker.cli.view.words import Column, TableCell, table
 from stoker.client.api.client import Client
 from stoker.client.report.spelling import duration, usd
-from stoker.client.sweeps import shapes
-from stoker.client.sweeps.results import Results
+from stoker.client.sweeps.results import Results, number, numeric, points
 from stoker.errors import BadInput
 from stoker.model.cause import Cause
 
@@ -107,8 +106,8 @@ def _drawn(results: Results, plot: str) -> list[str]:
 
     width = min(terminal.width(), 120)
     if plot == "scatter":
-        points = [(x, y) for x, y, _ in shapes.points(results)]
-        return charts.scatter(points, shapes.numeric(results), results.metric, width)
+        dots = [(x, y) for x, y, _ in points(results)]
+        return charts.scatter(dots, numeric(results), results.metric, width)
     if not any(one.figures for one in results.groups) and plot != "scaling":
         what = f"no run of `{results.name}` has reported a metric so far"
         raise BadInput(what, hint=f"stoker results {results.name}", cause=Cause.NOTHING_TO_PLOT)
@@ -148,4 +147,4 @@ def _cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = one_line(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) and not math.isfinite(shapes.number(text)) else text
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) and not math.isfinite(number(text)) else text

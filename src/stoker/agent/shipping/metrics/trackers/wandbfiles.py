@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stoker.agent.shipping.metrics.protobuf import Wire, fields, last, signed
+from stoker.agent.shipping.metrics.eventfiles import Wire, fields, last, signed
 from stoker.agent.shipping.metrics.trackers.tracked import TrackedValues
 
 RUN_PATH = re.compile(r"(?:.*/)?(?:offline-)?run-[^/]+/run-[^/]+\.wandb")
