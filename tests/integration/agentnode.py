@@ -80,8 +80,8 @@ class Node:
         self.order(run, files, **job)
         return self.finish(self.start())
 
-    def finish(self, agent: subprocess.Popen[bytes]) -> Report:
-        code = agent.wait(PATIENCE_S)
+    def finish(self, agent: subprocess.Popen[bytes], patience_s: float = PATIENCE_S) -> Report:
+        code = agent.wait(patience_s)
         own_log = self.folder / "agent.log"
         assert not own_log.exists() or own_log.read_text() == ""
         assert code == 0

@@ -184,6 +184,36 @@ def test_an_image_is_built_from_a_dockerfile_once(boxed: Shell) -> None:
     assert boxed.facts("last")["cause"] == Cause.INSTALL_FAILED, failed
 
 
+def test_an_exact_rerun_has_the_image_of_its_run_whatever_its_tag_is_today(boxed: Shell) -> None:
+    name = boxed.environ["NAME"]
+    for colour in ("green", "blue"):
+        boxed.write("other/Dockerfile", f"FROM {IMAGE}\nENV COLOUR={colour}\n")
+        build = [name, "build", "--tag", "localhost/other:1", str(boxed.folder / "other")]
+        subprocess.run(build, env=boxed.environ, check=True, capture_output=True)
+        if colour == "green":
+            boxed.job("echo $COLOUR", environment={"image": "localhost/other:1"})
+            assert boxed.stoker("run").stdout.split()[-1] == "green"
+    assert boxed.facts("job-1")["packages"]["python"]
+    assert boxed.stoker("rerun", "job-1", "--name", "today").stdout.split()[-1] == "blue"
+    assert boxed.stoker("rerun", "job-1", "--exact-environment", "--name", "exact").stdout.split()[-1] == "green"
+    assert boxed.facts("exact")["image"] == boxed.facts("job-1")["image"] != boxed.facts("today")["image"]
+
+
+def test_a_built_image_is_an_environment_and_goes_with_it(boxed: Shell) -> None:
+    boxed.write("Dockerfile", f"FROM {IMAGE}\nENV COLOUR=red\n")
+    boxed.job("echo $COLOUR", environment={"dockerfile": "Dockerfile"})
+    boxed.stoker("run")
+    (one,) = json.loads(boxed.stoker("env", "ls", "--json").stdout)["environments"]
+    assert (one["built"]["name"], one["built"]["source"]) == ("job", "Dockerfile")
+    facts = boxed.facts("job-1")
+    assert (facts["environment"], facts["image"]) == (one["built"]["id"], f"sha256:{one['built']['image']}")
+    look = [boxed.environ["NAME"], "image", "inspect", one["built"]["image"]]
+    assert not subprocess.run(look, env=boxed.environ, capture_output=True).returncode
+    boxed.stoker("env", "rm", one["ref"], "--yes")
+    assert subprocess.run(look, env=boxed.environ, capture_output=True).returncode
+    assert boxed.stoker("run").stdout.split()[-1] == "red"
+
+
 def test_a_tutorials_dockerfile_runs_with_its_work_data_and_result(boxed: Shell, tmp_path: Path) -> None:
     """Unchanged but for its base: there CUDA and PyTorch, here the Python of the tests. Its `docker run` mounts folders
     for work, data and results, and has ten gigabytes of shared memory and no limit on the stack."""

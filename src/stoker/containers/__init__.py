@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import pkgutil
+import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar, Protocol
 
 GROUP = "stoker.containers"
+DISCARD_S = 60.0
 CARRIED = "carried.json"  # in a packed agent, next to this file: its engines, by name
 
 
@@ -29,6 +32,7 @@ class EngineFeatures:
     gpus: tuple[str, ...] = ()  # options that give a container all GPUs
     keep_user: tuple[str, ...] = ()  # options with which the user has the same id inside, for an engine without root
     attendants: tuple[str, ...] = ()  # names of processes that it leaves beside a container
+    plain: tuple[str, ...] = ()  # options with which it speaks to a registry without TLS
     login: tuple[str, str] = ("", "")  # the variable that names its logins, and their file there; empty: it is the file
 
 
@@ -63,6 +67,7 @@ class ImageSource:
     context: str = ""
     arguments: Mapping[str, str] = field(default_factory=dict)
     base: str = ""  # of a build: the image whose registry may require a login
+    plain: bool = False  # the registry has no TLS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +76,7 @@ class ContainerRequest:
 
     key: str  # of the node: a label, part of its name, and a variable of all its processes
     mark: str  # the name of that variable
-    image: str
+    image: str  # its id, or its name
     script: str  # what its shell runs
     user: tuple[int, int] | None  # uid and gid; None: root inside is the user outside
     keeps_user: bool = False  # an engine without root: the user's own id inside
@@ -92,7 +97,12 @@ class ContainerEngine(Protocol):
 
     def look(self, image: str, variables: Mapping[str, str]) -> EngineSight: ...
     def obtain(self, source: ImageSource) -> list[str]: ...
-    def push(self, image: str) -> list[str]: ...
+    def push(self, image: str, *, plain: bool = False) -> list[str]: ...
+    def name_image(self, image: str, name: str) -> list[str]: ...
+    def discard(self, image: str) -> list[str]:
+        """Removes a name of an image, and the image with its last one."""
+        ...
+
     def start(self, request: ContainerRequest) -> list[str]: ...
     def enter(self, key: str, words: Sequence[str], *, passed: Sequence[str] = (), terminal: bool = False) -> list[str]:
         """Runs a command in the container, with the standard input of the caller. `passed` are names of variables that
@@ -125,6 +135,16 @@ def survey(image: str, variables: Mapping[str, str]) -> list[EngineSight]:
     """All engines of this computer, the best one first: one that has the image, else one that can be used."""
     seen = [engine.look(image, settings(engine, variables)) for engine in engines().values()]
     return sorted(seen, key=best)
+
+
+def discard(image: str, variables: Mapping[str, str]) -> None:
+    """From every engine of this computer that has it and needs it for no container."""
+    for engine in engines().values():
+        own = settings(engine, variables)
+        if engine.look(image, own).image is not None:
+            with suppress(OSError, subprocess.SubprocessError):
+                words = engine.discard(image)
+                subprocess.run(words, env=own, stdin=subprocess.DEVNULL, capture_output=True, timeout=DISCARD_S)
 
 
 def best(seen: EngineSight) -> tuple[bool, bool]:

@@ -30,8 +30,7 @@ class CommandLineEngine:
             if said.returncode:
                 return self.refused(said.stderr, variables.get(self.features.socket, ""))
             sight = self.read_info(json.loads(said.stdout))
-            found = self._ask(("image", "inspect", "--format", "{{json .}}", image), variables) if image else None
-            images = read_image(json.loads(found.stdout), image) if found and found.returncode == 0 else None
+            images = self._find(image, variables) if image else None
         except FileNotFoundError:
             return EngineSight(self.name, trouble=ABSENT, hint=self.features.install)
         except subprocess.TimeoutExpired:
@@ -39,6 +38,14 @@ class CommandLineEngine:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             return EngineSight(self.name, trouble=f"its answer cannot be read: {error}")
         return replace(sight, image=images)
+
+    def _find(self, image: str, variables: Mapping[str, str]) -> ImageSight | None:
+        """By its name; of one that was built here, `sha256:…` in the name may be its id."""
+        for name in dict.fromkeys((image, image.rpartition("@sha256:")[2])):
+            found = self._ask(("image", "inspect", "--format", "{{json .}}", name), variables)
+            if not found.returncode:
+                return read_image(json.loads(found.stdout), image)
+        return None
 
     def read_info(self, said: Mapping[str, Any]) -> EngineSight:
         raise NotImplementedError
@@ -48,14 +55,20 @@ class CommandLineEngine:
 
     def obtain(self, source: ImageSource) -> list[str]:
         if not source.dockerfile:
-            return [self.features.program, "pull", source.image]
+            return [self.features.program, "pull", *(self.features.plain if source.plain else ()), source.image]
         arguments = [f"--build-arg={name}={value}" for name, value in source.arguments.items()]
         named = ["--tag", source.image, "--file", source.dockerfile]
         # A build that fails would leave the container of its last step.
         return [self.features.program, "build", "--force-rm", *named, *arguments, source.context]
 
-    def push(self, image: str) -> list[str]:
-        return [self.features.program, "push", image]
+    def push(self, image: str, *, plain: bool = False) -> list[str]:
+        return [self.features.program, "push", *(self.features.plain if plain else ()), image]
+
+    def name_image(self, image: str, name: str) -> list[str]:
+        return [self.features.program, "tag", image, name]
+
+    def discard(self, image: str) -> list[str]:
+        return [self.features.program, "rmi", image]
 
     def start(self, request: ContainerRequest) -> list[str]:
         words = [self.features.program, "run", "--rm", "--interactive", "--init", "--name", named(request.key)]
@@ -106,11 +119,13 @@ def read_image(said: Any, name: str) -> ImageSight:
     entry = config.get("Entrypoint") or ()
     words = (entry,) if isinstance(entry, str) else tuple(entry)
     known = dict(str(one).rpartition("@")[::2] for one in said.get("RepoDigests") or ())
-    repository = name.partition("@")[0]
+    id, (repository, _, asked) = str(said["Id"]).removeprefix("sha256:"), name.partition("@")
     repository = repository.rpartition(":")[0] if ":" in repository.rpartition("/")[2] else repository
     # Some engines spell out where an image without a registry comes from.
     digest = next((one for place, one in known.items() if f"/{place}".endswith(f"/{repository}")), "")
-    return ImageSight(str(said["Id"]).removeprefix("sha256:"), str(said["Architecture"]), words, digest)
+    if asked and asked != f"sha256:{id}":
+        digest = asked  # engines forget it with the last name of an image
+    return ImageSight(id, str(said["Architecture"]), words, digest)
 
 
 def of_image(machine: str) -> str:

@@ -35,6 +35,7 @@ class BuiltEnvironment:
     files: int = 0
     size_bytes: int = 0
     listed: Annotated[str, Most(64)] = ""  # the hash of its `PackedFiles`; empty: it is on one node only
+    image: Annotated[str, Most(64)] = ""  # the id of an image that was built; empty: it is a venv
 
     @property
     def ref(self) -> str:
@@ -43,7 +44,10 @@ class BuiltEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class PackedFiles:
-    """Entry by entry: where its content starts in which pack, and when it was last changed. Those of links are 0."""
+    """Entry by entry: where its content starts in which pack, and when it was last changed. Those of links are 0.
+
+    An image has no entries: its packs are its manifest, its configuration and its layers.
+    """
 
     entries: tuple[Entry, ...]
     packs: tuple[str, ...]  # names

@@ -11,19 +11,22 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
+from stoker.containers import discard
 from stoker.engine.pruning import prune
 from stoker.errors import Conflict, Missing, NotFound, StokerError
 from stoker.files import take, write_whole
-from stoker.model import wire
+from stoker.model import untrusted, wire
 from stoker.model.cause import Cause
+from stoker.model.environment import COMPLETE, HEAD_BYTES, BuiltEnvironment
 from stoker.model.orders import lock_of, users_of, venv_used
 from stoker.model.run.run import PruneRule, Run, Spared
 from stoker.model.workspace import layout
 from stoker.model.workspace.home import Home
 from stoker.model.workspace.store import FOLDER
+from stoker.providers import surroundings
 from stoker.server.codeshelf import Arrivals, Coming, Shelves
 from stoker.server.records.database import Database, RunRemoval
 from stoker.server.rounds.ledger import Ledger
@@ -152,6 +155,7 @@ def remove_venv(venv: Path) -> bool:
     try:
         if not take(lock) or _names(users_of(venv)):
             return False
+        _discard_image(venv)
         clear(str(venv))
         lock_of(venv).unlink(missing_ok=True)
         with suppress(OSError):  # gone, or used by a process with a new lock
@@ -159,6 +163,15 @@ def remove_venv(venv: Path) -> bool:
         return True
     finally:
         os.close(lock)
+
+
+def _discard_image(place: Path) -> None:
+    """Of an image that was built on this computer, the folder only says what it is. One that a container runs in
+    stays."""
+    with suppress(OSError, StokerError):
+        built = untrusted.load(BuiltEnvironment, (place / COMPLETE).read_bytes()[:HEAD_BYTES], datetime.now(UTC))
+        if built.image:
+            discard(built.image, surroundings({}))
 
 
 log = logging.getLogger(__name__)

@@ -69,6 +69,7 @@ def assemble(settings: ServerSettings, token: str, database: Database, notices: 
         clock,
         settings.access_s,
         here=lambda name: providers[name].features.shares_files,
+        one_engine=lambda name: providers[name].features.shares_files and not providers[name].features.elsewhere,
         carrying=lambda name: carrying(providers[name]),
     )
     signing = Signing(keychain)

@@ -36,6 +36,10 @@ SNAPSHOT = "5" * 64
 Make = Callable[..., Run]
 
 
+def _is_here(provider: str) -> bool:
+    return provider == "local"
+
+
 class World:
     """`local` is here, `cloud` is elsewhere."""
 
@@ -43,7 +47,7 @@ class World:
         self.home, keychain = Home(folder), Keychain(folder / "keys")
         self.table = StoreTable(Database.open(folder / "db").engine, self.home.stores)
         self.stores = StoreDirectory(self.home, self.table, keychain)
-        self.accesses = Accesses(self.stores, keychain, Clock(), here=lambda name: name == "local")
+        self.accesses = Accesses(self.stores, keychain, Clock(), here=_is_here, one_engine=_is_here)
 
     def add(self, name: str, credential: Credential, *, shared: bool | None = None, container: str = "box") -> None:
         self.stores.add(name, f"az://account/{container}", credential, NOW, shared=shared)
@@ -242,3 +246,20 @@ def test_a_run_that_builds_no_environment_or_builds_it_here_shares_none(world: W
     world.add("blob", KEY)
     assert not world.accesses.shelf(run_in(make_run, "blob"))
     assert not world.accesses.shelf(make_run(store="blob", job={"environment": "requirements.txt"}))
+
+
+@pytest.mark.parametrize(
+    ("environment", "shares"),
+    [
+        ({"dockerfile": "Dockerfile"}, True),
+        ({"image": f"localhost/stoker@sha256:{'1' * 64}"}, True),  # of an earlier run
+        ({"dockerfile": "Dockerfile", "registry": "registry.example.org/ants"}, False),
+        ({"image": "pytorch/pytorch"}, False),
+    ],
+)
+def test_an_image_that_is_built_is_shared_where_no_registry_has_it(
+    environment: dict[str, str], shares: bool, world: World, make_run: Make
+) -> None:
+    world.add("blob", KEY)
+    assert bool(world.accesses.shelf(make_run(store="blob", job={"on": "cloud", "environment": environment}))) is shares
+    assert not world.accesses.shelf(make_run(store="blob", job={"environment": environment}))

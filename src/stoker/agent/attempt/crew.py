@@ -31,7 +31,7 @@ from stoker.stores import Store
 
 if TYPE_CHECKING:
     from stoker.agent.attempt.gang import PeerWatch
-    from stoker.agent.environment.container import NodeContainer
+    from stoker.agent.container.container import NodeContainer
     from stoker.agent.machine.cloud import CloudListener
     from stoker.agent.processes.doctor import HangDoctor
 
@@ -79,7 +79,7 @@ class Crew:
     def _container(self) -> NodeContainer | None:
         if not self.orders.job.environment.contained:
             return None
-        from stoker.agent.environment.container import NodeContainer  # here, because most runs have none
+        from stoker.agent.container.container import NodeContainer  # here, because most runs have none
 
         return NodeContainer(self.machine, self.orders.key)
 

@@ -32,8 +32,8 @@ from stoker.stores import Store
 from stoker.stores.trees.unpack import unpack, verified
 
 if TYPE_CHECKING:
+    from stoker.agent.container.container import NodeContainer
     from stoker.agent.data.staging import Staging
-    from stoker.agent.environment.container import NodeContainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,17 +207,27 @@ class Prepare:
 
     def _contained(self, orders: Orders, container: NodeContainer, newest: str, code: frozenset[str]) -> Workplace:
         from stoker.agent.environment.building import Workshop  # here, because most runs have no container
+        from stoker.agent.environment.shelf import Shelf
 
         machine, processes = self.machine, self._processes(orders)
         log = machine.folder.log(orders.node * processes)
+        shelf = Shelf(self.store, orders.shelf, orders.key, self.stopping, self.tell) if orders.shelf else None
 
         def workshop(variables: Mapping[str, str]) -> Workshop:
             return Workshop(
-                machine.folder, machine.environments, None, variables, orders.key, log, self.stopping, self.tell
+                folder=machine.folder,
+                environments=machine.environments,
+                uv=None,
+                variables=variables,
+                key=orders.key,
+                log=log,
+                stopping=self.stopping,
+                tell=self.tell,
+                shelf=shelf,
             )
 
         container.start(orders, code, workshop)
-        self.reporter.say(image=container.image)
+        self.reporter.say(image=container.image, environment=container.environment, packages=container.packages)
         port, *ports = launch.free_ports(orders, processes)
         return Workplace(
             folder=machine.folder,

@@ -41,7 +41,7 @@ from stoker.stores import Store
 
 if TYPE_CHECKING:
     from stoker.agent.attempt.gang import PeerWatch
-    from stoker.agent.environment.container import NodeContainer
+    from stoker.agent.container.container import NodeContainer
     from stoker.agent.machine.cloud import CloudListener
     from stoker.agent.processes.doctor import HangDoctor
 

@@ -29,7 +29,7 @@ from stoker.agent.environment.recipe import (
     read_taken,
     spelled_out,
 )
-from stoker.agent.environment.shelf import Shelf
+from stoker.agent.environment.shelf import Shelf, VenvGoods
 from stoker.agent.machine.machine import NodeFolder, NodeMachine, remove_tree
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes.family import MARK
@@ -44,7 +44,7 @@ from stoker.stores import Store
 Tell = Callable[[str, str], None]
 
 # Folder names are enough: importing the packages would take seconds.
-_ASK = """
+ASK_PACKAGES = """
 import json, os, sys
 found = {}
 for place in sys.path:
@@ -102,10 +102,18 @@ def _kinds(work: Path, python: str) -> tuple[str, ...]:
 def packages(python: str) -> dict[str, str]:
     """The packages of this Python by name, and its own version. Empty where it does not run."""
     try:
-        asked = [python, "-I", "-c", _ASK]
+        asked = [python, "-I", "-c", ASK_PACKAGES]
         told = subprocess.run(asked, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
-        found = json.loads(told.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return read_packages(told.stdout)
+
+
+def read_packages(said: str) -> dict[str, str]:
+    """What a Python answers to `ASK_PACKAGES`. Empty where that is something else."""
+    try:
+        found = dict(json.loads(said))
+    except (ValueError, TypeError):
         return {}
     return {name[:200]: str(version)[:100] for name, version in list(found.items())[:MOST_PACKAGES]}
 
@@ -173,7 +181,7 @@ def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> Run
     venv = workshop.folder.environment if recipe.private else workshop.environments / print_
     with locked(venv, workshop):
         if not recipe.private:
-            _note_user(venv, workshop.key)
+            note_user(venv, workshop.key)
         built = read_built(venv)
         if built:
             workshop.tell("environment", f"reusing {name} from an earlier run")
@@ -188,19 +196,20 @@ def _made(workshop: Workshop, recipe: Recipe, python: str, venv: Path, settings:
     seen = interpretation(python)
     choices = {name: value for name, value in settings.items() if _SETTINGS.fullmatch(name)}
     new = new_built(identity(recipe, seen, choices), workshop.name, recipe, seen)
-    shared = workshop.shelf.share(new.id) if workshop.shelf and workshop.uv and is_shareable(recipe) else None
-    if not shared:
+    shelf = workshop.shelf
+    if not (shelf and workshop.uv and is_shareable(recipe)):
         return _installed(workshop, recipe, python, venv, settings, new)
 
     def make() -> None:
         remove_tree(venv)
         carry_out(_make_venv(str(workshop.uv), python, venv), f"restore {recipe.label}", settings, workshop)
 
+    shared = shelf.share(new.id, VenvGoods(shelf, venv, make))
     try:
-        if found := shared.restore(venv, make):
+        if found := shared.restore():
             return found
         new = _installed(workshop, recipe, python, venv, settings, new)
-        shared.offer(venv, new)
+        shared.offer(new)
     except BaseException:
         shared.release()
         raise
@@ -302,7 +311,7 @@ def _circumstances(python: str, settings: Mapping[str, str], workshop: Workshop)
     yield from sorted(f"{name}={value}" for name, value in settings.items() if _SETTINGS.fullmatch(name))
 
 
-def _note_user(venv: Path, key: str) -> None:
+def note_user(venv: Path, key: str) -> None:
     """Under the lock. The venv stays until the run of this node is removed."""
     users_of(venv).mkdir(mode=0o700, exist_ok=True)
     (users_of(venv) / key.partition("-")[0]).touch()

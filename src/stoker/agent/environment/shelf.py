@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 from stoker.agent.environment.packing import NotRelocatable, files_of, keep, read_list
 from stoker.agent.environment.unpacking import bring, note_files
@@ -44,28 +45,46 @@ class Shelf:
     stopping: Stopping
     tell: Tell
 
-    def share(self, id: str) -> SharedEnvironment:
-        return SharedEnvironment(self, id)
+    def share(self, id: str, goods: Goods) -> SharedEnvironment:
+        return SharedEnvironment(self, id, goods)
+
+
+class Goods(Protocol):
+    """How one kind of environment gets to this node and to the store. Both return what it took, for people."""
+
+    def bring(self, head: BuiltEnvironment) -> str:
+        """Raises StoreFailed and Malformed where what is stored cannot be used."""
+        ...
+
+    def keep(self, head: BuiltEnvironment, *, anew: bool) -> str:
+        """It is visible in the store once all of it is there. `anew`: nothing that is there is used. Raises what the
+        store raises, FileChanged, OSError, and NotKept where it stays on this node."""
+        ...
+
+
+class NotKept(Exception):
+    """Why other nodes cannot use an environment."""
 
 
 class SharedEnvironment:
     """One environment, as seen by one node that needs it. For one thread."""
 
-    def __init__(self, shelf: Shelf, id: str) -> None:
+    def __init__(self, shelf: Shelf, id: str, goods: Goods) -> None:
         self._shelf = shelf
         self._store = shelf.store
         self._id = id
+        self._goods = goods
         self._pause_s = min(max(pacing(shelf.store).eager_s, 0.1), 1.0)
         self._lease: BuildLease | None = None
         self._offers = False  # what is built here is to be kept in the store
         self._anew = False  # with all of its packs: some of them are damaged
 
-    def restore(self, venv: Path, make: Callable[[], None]) -> BuiltEnvironment | None:
-        """Restores it where a node has built it, or is building it. None: it is to be built here. `make` makes the venv
-        without packages. Raises Stopped, and StoreFailed where the disk is full."""
+    def restore(self) -> BuiltEnvironment | None:
+        """Restores it where a node has built it, or is building it. None: it is to be built here. Raises Stopped, and
+        StoreFailed where the disk is full."""
         try:
             head = self._await()
-            return self._bring(head, venv, make) if head else None
+            return self._bring(head) if head else None
         except StoreFailed as error:
             if error.cause == Cause.DISK_FULL:
                 raise
@@ -73,12 +92,12 @@ class SharedEnvironment:
             self.release()
             return None
 
-    def offer(self, venv: Path, head: BuiltEnvironment) -> None:
+    def offer(self, head: BuiltEnvironment) -> None:
         """Keeps what was built here for the others. Where that takes long, it continues while the script runs. Raises
         Stopped."""
         if not self._offers:
             return
-        keeping = threading.Thread(target=self._keep, args=(venv, head), name="stoker-environment", daemon=True)
+        keeping = threading.Thread(target=self._keep, args=(head,), name="stoker-environment", daemon=True)
         keeping.start()
         give_up = time.monotonic() + FOREGROUND_S
         while keeping.is_alive() and time.monotonic() < give_up:
@@ -120,43 +139,58 @@ class SharedEnvironment:
             return None
         return found if found.id == self._id and found.listed else None
 
-    def _bring(self, head: BuiltEnvironment, venv: Path, make: Callable[[], None]) -> BuiltEnvironment | None:
+    def _bring(self, head: BuiltEnvironment) -> BuiltEnvironment | None:
         start = time.monotonic()
         try:
-            files = read_list(self._store, self._shelf.prefix, head)
-            make()
-            brought = bring(self._store, self._shelf.prefix, files, venv)
+            moved = self._goods.bring(head)
         except StoreFailed as error:
             if error.cause == Cause.DISK_FULL:
                 raise
             self._offers = self._anew = True
             self._shelf.tell("environment", f"it is built here, because {error.message}")
             return None
-        note_files(venv, files.entries)
-        moved = f"{brought.downloaded_bytes / 1e6:,.1f} MB downloaded, {brought.linked_files:,} files linked"
-        self._shelf.tell(
-            "environment", f"{head.source} was restored from the store in {time.monotonic() - start:.1f} s ({moved})"
-        )
+        took_s = time.monotonic() - start
+        self._shelf.tell("environment", f"{head.source} was restored from the store in {took_s:.1f} s ({moved})")
         return head
 
-    def _keep(self, venv: Path, head: BuiltEnvironment) -> None:
+    def _keep(self, head: BuiltEnvironment) -> None:
         start = time.monotonic()
         try:
-            files = files_of(venv)
-            note_files(venv, [one.entry for one in files])
-            done, sent = keep(self._store, self._shelf.prefix, head, files, anew=self._anew)
+            sent = self._goods.keep(head, anew=self._anew)
             took_s = time.monotonic() - start
             self._shelf.tell(
-                "environment",
-                f"{head.source} is kept in the store for other nodes: {done.files:,} files, {sent / 1e6:,.1f} MB "
-                f"uploaded in {took_s:.1f} s",
+                "environment", f"{head.source} is kept in the store for other nodes: {sent} uploaded in {took_s:.1f} s"
             )
-        except NotRelocatable as why:
+        except NotKept as why:
             self._shelf.tell("environment", f"{head.source} is not kept in the store: {why}")
         except (StoreFailed, FileChanged, OSError) as error:
             self._shelf.tell("environment", f"{head.source} could not be kept in the store: {error}")
         finally:
             self.release()
+
+
+class VenvGoods:
+    """`make` makes the venv without packages."""
+
+    def __init__(self, shelf: Shelf, venv: Path, make: Callable[[], None]) -> None:
+        self._store, self._prefix = shelf.store, shelf.prefix
+        self._venv, self._make = venv, make
+
+    def bring(self, head: BuiltEnvironment) -> str:
+        files = read_list(self._store, self._prefix, head)
+        self._make()
+        brought = bring(self._store, self._prefix, files, self._venv)
+        note_files(self._venv, files.entries)
+        return f"{brought.downloaded_bytes / 1e6:,.1f} MB downloaded, {brought.linked_files:,} files linked"
+
+    def keep(self, head: BuiltEnvironment, *, anew: bool) -> str:
+        try:
+            files = files_of(self._venv)
+        except NotRelocatable as why:
+            raise NotKept(str(why)) from None
+        note_files(self._venv, [one.entry for one in files])
+        done, sent = keep(self._store, self._prefix, head, files, anew=anew)
+        return f"{done.files:,} files, {sent / 1e6:,.1f} MB"
 
 
 class BuildLease:

@@ -311,7 +311,7 @@ def end(folder: NodeFolder, key: str, variables: Mapping[str, str]) -> int:
     _end_agent(folder)
     end_all(key)
     if folder.container.exists():
-        from stoker.agent.environment.container import clear_container  # here, because few runs have one
+        from stoker.agent.container.container import clear_container  # here, because few runs have one
 
         clear_container(folder)
     with _locked(folder) as alone:

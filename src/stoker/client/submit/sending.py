@@ -26,8 +26,8 @@ from stoker.client.submit.preparation import Prepared, packages_here, prepare, s
 from stoker.errors import BadInput, Conflict, Corrupt, JobInvalid, NotFound, Problem, ServerUnavailable, SnapshotRefused
 from stoker.model import wire
 from stoker.model.cause import Cause
-from stoker.model.job.job import THIS_COMPUTER, Job
-from stoker.model.job.sections import LOCK
+from stoker.model.job.job import THIS_COMPUTER, Environment, Job
+from stoker.model.job.sections import LOCK, OWN_IMAGES
 from stoker.model.orders import Terminal
 from stoker.model.run.run import Run, Submission
 from stoker.model.run.sweep import SweepState
@@ -259,9 +259,11 @@ def _used_again(name: str, path: str) -> DataUse:
 
 def exactly(old: Run, again: Again, connection: Connection, settings: ClientSettings) -> tuple[Run, Again]:
     """The old run with a snapshot whose lock is what its node had, and the job that installs it, with the same
-    Python."""
+    Python; of a run in a container, the job with the same image."""
+    if old.job.environment.contained:
+        return old, replace(again, job=replace(again.job, environment=_same_image(old)))
     version = old.packages.get(PYTHON, "")
-    if not version or old.job.environment.contained:
+    if not version:
         raise Conflict(
             f"it is unknown which packages the node of `{old.name}` had",
             hint=f"without them: `stoker rerun {old.name}`",
@@ -277,6 +279,22 @@ def exactly(old: Run, again: Again, connection: Connection, settings: ClientSett
     environment = replace(wanted, requirements=LOCK, python=version)
     sha256 = hashlib.sha256(lock.encode()).hexdigest()
     return replace(old, snapshot=snapshot, lock=sha256), replace(again, job=replace(again.job, environment=environment))
+
+
+def _same_image(old: Run) -> Environment:
+    """By what tells it from all others: not what its tag or its Dockerfile means today."""
+    if not old.image:
+        raise Conflict(
+            f"it is unknown which image `{old.name}` had: its script has not started",
+            hint=f"without it: `stoker rerun {old.name}`",
+            cause=Cause.PACKAGES_UNKNOWN,
+        )
+    wanted = old.job.environment
+    named = wanted.registry or wanted.image or OWN_IMAGES
+    repository = named.partition("@")[0]
+    if ":" in repository.rpartition("/")[2]:
+        repository = repository.rpartition(":")[0]
+    return Environment(image=f"{repository}@{old.image}", login=wanted.login)
 
 
 def _is_lock(name: str) -> bool:

@@ -18,6 +18,7 @@ class PodmanEngine(CommandLineEngine):
         gpus=("--device", "nvidia.com/gpu=all"),
         keep_user=("--userns", "keep-id"),
         attendants=("conmon",),
+        plain=("--tls-verify=false",),
         login=("REGISTRY_AUTH_FILE", ""),
     )
 

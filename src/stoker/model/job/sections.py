@@ -326,6 +326,7 @@ FOLDER = ".stoker"  # in the snapshot; whatever a source has of that name is not
 LIST = f"{FOLDER}/packages.txt"  # exact versions, one on each line, as pip and uv read them
 LOCK = f"{FOLDER}/lock.txt"  # the requirements that the job names, resolved: exact versions with their hashes
 WHEELS = "wheels"  # beside the list: packages that no index has
+OWN_IMAGES = "localhost/stoker"  # the repository of images that nodes build and push nowhere
 
 
 @dataclass(frozen=True, slots=True)

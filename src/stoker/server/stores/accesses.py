@@ -12,6 +12,7 @@ from stoker.engine.nodes import lease as reckoning
 from stoker.engine.nodes.lease import node_of
 from stoker.errors import StokerError, StoreDenied
 from stoker.model import wire
+from stoker.model.job.sections import OWN_IMAGES
 from stoker.model.node import Lease, NodeRequest
 from stoker.model.run.money import Fuse
 from stoker.model.run.run import Member, Run
@@ -42,12 +43,15 @@ class Accesses:
         for_s: float = FOR_S,
         *,
         here: Callable[[str], bool] = lambda _provider: True,
+        one_engine: Callable[[str], bool] = lambda _provider: True,
         carrying: Callable[[str], Carrying | None] = lambda _provider: None,
     ) -> None:
         """`here` says whether the nodes of a provider are on this computer, and run as the user of the server;
+        `one_engine` whether one container engine has the images of all of them;
         `carrying` is the provider where its nodes reach folders of this computer through it."""
         self._stores = stores
         self._here = here
+        self._one_engine = one_engine
         self._carrying = carrying
         self._keychain = keychain
         self._clock = clock
@@ -75,8 +79,11 @@ class Accesses:
 
     def shelf(self, run: Run) -> str:
         """Where nodes share environments that they build: those of runs of the same person of this server, and no
-        others. Empty where the run builds none, or its nodes share a disk."""
+        others. Empty where the run builds none, or its nodes share a disk, or the engine of their images."""
         wanted, software = run.job.environment, run.software
+        if wanted.contained:
+            own = (wanted.dockerfile and not wanted.registry) or (wanted.image or "").startswith(f"{OWN_IMAGES}@")
+            return self.shelf_of(run.person) if own and not self._one_engine(run.job.on) else ""
         builds = wanted.requirements or (software and software.packages and wanted.is_taken_along)
         if not builds or self._here(run.job.on):
             return ""

@@ -79,6 +79,7 @@ def show(ref: str, as_json: bool) -> None:
     facts = [
         ("id", built.id),
         ("from", one_line(built.source)),
+        ("image", built.image),
         ("python", built.python),
         ("platform", one_line(built.platform)),
         ("built", f"{words.clock(built.at, now)}, in {words.duration(built.built_s)}"),
@@ -255,7 +256,8 @@ def _side(client: Client, name: str) -> _Side:
     if "@" not in name:
         try:
             run = client.run(name).facts
-            return _Side(run.name, run.packages, run.system)
+            image = {"image": run.image} if run.image else {}
+            return _Side(run.name, run.packages, {**run.system, **image})
         except NotFound:
             pass
     one = client.environments.show(name)[0]
@@ -318,8 +320,8 @@ def _give(text: str, notes: Sequence[str], output: Path | None, as_json: bool, f
 def command() -> None:
     """List, build, lock and compare environments.
 
-    An environment is what a run's packages are installed in. It is identified by its content (lock, Python and
-    platform), built once, and used by all runs that need the same.
+    An environment is what a run's packages are installed in: a venv, or an image from a Dockerfile. It is identified by
+    its content (lock, Python and platform; Dockerfile and context), built once, and used by all runs that need it.
     """
 
 

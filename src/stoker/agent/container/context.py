@@ -11,6 +11,7 @@ from pathlib import Path
 from stoker.agent.machine.machine import NodeFolder
 from stoker.containers import ImageSource
 from stoker.model.job.job import Environment
+from stoker.model.job.sections import OWN_IMAGES
 
 _FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)", re.IGNORECASE | re.MULTILINE)
 
@@ -26,7 +27,7 @@ def image_source(wanted: Environment, folder: NodeFolder, code: Collection[str])
     dockerfile = folder.context / wanted.dockerfile
     bases = _FROM.findall(dockerfile.read_text(errors="replace")) if dockerfile.is_file() else []
     return ImageSource(
-        image=f"{wanted.registry or 'localhost/stoker'}:{hashed.hexdigest()[:32]}",
+        image=f"{wanted.registry or OWN_IMAGES}:{hashed.hexdigest()[:32]}",
         base=wanted.registry or next(iter(bases), ""),
         dockerfile=str(dockerfile),
         context=str(folder.context / context),

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -19,9 +20,9 @@ from pathlib import Path
 
 from stoker import containers
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.agent.environment.building import Workshop
-from stoker.agent.environment.context import image_source
-from stoker.agent.environment.images import ImageShop
+from stoker.agent.container.context import image_source
+from stoker.agent.container.images import ImageShop
+from stoker.agent.environment.building import ASK_PACKAGES, Workshop, read_packages
 from stoker.agent.machine.machine import NodeFolder, NodeMachine
 from stoker.agent.processes import family
 from stoker.agent.processes.contained import READS, ContainerEntry
@@ -32,18 +33,20 @@ from stoker.files import write_whole
 from stoker.model.cause import Cause
 from stoker.model.job.commandline import with_notebooks
 from stoker.model.job.job import Job
+from stoker.model.job.sections import OWN_IMAGES
 from stoker.model.orders import Orders
 
 START_S = 120.0  # for the engine to start a container of an image that it has
 END_S = 15.0  # to remove one
 LOSS_S = 0.5  # between the end of a rank and that of the container that took it along
 OLDEST = (3, 10)  # Python that can import stoker
+PYTHON = "python"  # among the packages: its version
 _READY = "stoker-ready"
 # `program` is what the image must have. It tells what it found, and then waits for the agent to end.
 _HOLD = """
 for name in {pythons}; do
   if command -v $name >/dev/null 2>&1; then
-    echo "python $name $($name -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)"
+    printf '%s\n' "python $name $($name -I -c {ask} 2>/dev/null)"
   fi
 done
 command -v cat >/dev/null 2>&1 || echo "lacks cat"
@@ -70,6 +73,8 @@ class NodeContainer:
         self.python = ""  # the one in the image that can import stoker; empty: it has none
         self.label = ""  # what runs it, for people
         self.image = ""  # what tells it from all others
+        self.environment = ""  # the id of an image that was built
+        self.packages: dict[str, str] = {}  # of the Python in it
 
     @property
     def helpers(self) -> set[int]:
@@ -88,16 +93,20 @@ class NodeContainer:
         engine, sight = self._choose(source.image)
         self._engine, self._settings = engine, containers.settings(engine, self._machine.variables)
         shop = workshop(self._settings)
+        images = ImageShop(engine, self._settings, self._machine, orders, shop)
+        self.environment = images.note_use(source)
         if sight.image is None:
-            sight = ImageShop(engine, self._settings, self._machine, orders, shop).obtain(source)
-        if sight.image and foreign(sight.image, sight):
+            sight = images.obtain(source)
+        assert sight.image
+        if foreign(sight.image, sight):
             its, ours = sight.image.architecture, sight.architecture
             what = f"the image `{source.image}` is for {its}, and this node is {ours}"
             raise AttemptBroken(what, f"choose an image for {ours}", cause=Cause.CONTAINER_UNUSABLE)
         self.label = f"{engine.name} {sight.version}"
-        self.image = _identity(sight.image) if sight.image else ""
+        own = source.image.startswith((f"{OWN_IMAGES}:", f"{OWN_IMAGES}@"))
+        self.image = f"sha256:{sight.image.id}" if own else _identity(sight.image)
         shop.tell("container", f"{self.label} runs the script in `{wanted.image or wanted.dockerfile}`")
-        self._begin(engine, _request(orders, self._machine, source.image, sight), source.image)
+        self._begin(engine, _request(orders, self._machine, sight.image.id, sight), source.image)
         shop.stopping.check()
 
     def entry(self, orders: Orders) -> ContainerEntry:
@@ -201,14 +210,16 @@ class NodeContainer:
                     cause=Cause.CONTAINER_UNUSABLE,
                 )
             if what == "python":
-                name, _, version = rest.partition(" ")
-                parts = version.split(".")
+                name, _, told = rest.partition(" ")
+                packages = read_packages(told)
+                parts = packages.get(PYTHON, "").split(".")[:2]
                 new = len(parts) == 2 and all(map(str.isdigit, parts)) and tuple(map(int, parts)) >= OLDEST
                 self.python = self.python or (name if new else "")
+                self.packages = self.packages or packages
 
 
 def _identity(image: ImageSight) -> str:
-    """Its digest; of one that was built here and pushed nowhere, the hash of its configuration."""
+    """Its digest; of one that is in no registry, the hash of its configuration."""
     return image.digest or f"sha256:{image.id}"
 
 
@@ -236,7 +247,7 @@ def _request(orders: Orders, machine: NodeMachine, image: str, sight: EngineSigh
         key=orders.key,
         mark=MARK,
         image=image,
-        script=_HOLD.format(program=program, pythons=_pythons(program), ready=_READY),
+        script=_HOLD.format(program=program, pythons=_pythons(program), ask=shlex.quote(ASK_PACKAGES), ready=_READY),
         # Without root, an engine maps root inside to the user, or keeps the user's own id.
         user=None if sight.rootless and not os.getuid() else own,
         keeps_user=sight.rootless and bool(os.getuid()),

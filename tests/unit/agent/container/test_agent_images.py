@@ -11,9 +11,9 @@ from typing import ClassVar
 import pytest
 
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.agent.environment import images
+from stoker.agent.container import images
+from stoker.agent.container.images import ImageShop, explained
 from stoker.agent.environment.building import Workshop
-from stoker.agent.environment.images import ImageShop, explained
 from stoker.agent.machine.machine import NodeFolder, NodeMachine
 from stoker.agent.notice.stopping import Stopping
 from stoker.containers import ContainerRequest, EngineFeatures, EngineSight, ImageSight, ImageSource
@@ -48,8 +48,14 @@ class ShellEngine:
             f"{logins} cp {self._registry} {self._folder}/image || {{ echo manifest unknown; exit 1; }}",
         ]
 
-    def push(self, image: str) -> list[str]:
+    def push(self, image: str, *, plain: bool = False) -> list[str]:
         return ["sh", "-c", f"cp {self._folder}/image {self._registry}"]
+
+    def name_image(self, image: str, name: str) -> list[str]:
+        raise NotImplementedError
+
+    def discard(self, image: str) -> list[str]:
+        raise NotImplementedError
 
     def start(self, request: ContainerRequest) -> list[str]:
         raise NotImplementedError
