@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,44 @@ def test_a_search_by_a_metric_that_no_trial_reports_ends_in_words(shell: Shell, 
     assert problem["field"].endswith("search.most")
     (problem,) = shell.refused("run", "--set", "matrix=null")["problems"]
     assert problem["field"] == "search"
+
+
+DRAWN = """
+    import json, math, os, sys
+    lr = float(sys.argv[1])
+    print(json.dumps({"step": 1, os.environ["METRIC"]: (math.log10(lr) + 3) ** 2}))
+    if "TOKEN" not in os.environ:
+        sys.exit(4)
+"""
+
+
+def test_a_search_by_optuna_outlives_its_server_and_continues_with_more_draws(shell: Shell) -> None:
+    shell.write("train.py", DRAWN)
+    shell.environ["TOKEN"] = "t"
+    matrix = {"lr": {"log_uniform": [1e-5, 1e-1]}, "draws": 6}
+    search = {"by": "optuna", "metric": "-loss"}
+    job = {"matrix": matrix, "search": search, "env": {"METRIC": "loss"}, "secrets": ["TOKEN"]}
+    shell.job("python train.py ${matrix.lr}", max_parallel=2, **job)
+    shell.stoker("run", "-d")
+    shell.wait_for(lambda: swept(shell, "show")["sweep"]["trials"] > 2, "more trials are drawn")
+    shell.kill_server()
+    shell.wait_for(lambda: swept(shell, "show")["states"] == {"succeeded": 6}, "all are done")
+    found = [shell.facts(f"job-{number}")["trial"] for number in range(1, 7)]
+    assert len({one["values"]["lr"] for one in found}) == 6
+    assert all(one["scores"] == [pytest.approx((math.log10(float(one["values"]["lr"])) + 3) ** 2)] for one in found)
+    shell.stoker("sweep", "extend", "--matrix", "draws=8")
+    shell.wait_for(lambda: swept(shell, "show")["states"] == {"succeeded": 8}, "two more are done")
+    assert shell.refused("sweep", "extend", "--matrix", "draws=8")["code"] == "conflict"
+
+
+def test_a_search_by_optuna_ends_where_no_trial_can_tell_anything(shell: Shell) -> None:
+    shell.write("train.py", DRAWN)
+    job = {"matrix": {"lr": {"log_uniform": [1e-5, 1e-1]}, "draws": 50}, "search": {"by": "optuna", "metric": "-loss"}}
+    shell.job("python train.py ${matrix.lr}", env={"METRIC": "error", "TOKEN": "t"}, **job)
+    assert "`error`" in shell.stoker("run", code=1).stderr
+    assert shell.facts("job-1")["cause"] == Cause.METRIC_MISSING
+    assert len(json.loads(shell.stoker("ps", "-a", "--json").stdout)["runs"]) <= 8
+    shell.job("python train.py ${matrix.lr}", env={"METRIC": "loss"}, **job)
+    shell.stoker("run", code=1)
+    state = swept(shell, "show")
+    assert state["sweep"]["stopped"] and state["sweep"]["trials"] < 15

@@ -187,3 +187,14 @@ def test_values_that_a_field_cannot_have_are_refused_where_the_field_is() -> Non
     (_, several) = (one for _, one in trial_jobs(job({"n": [1, 2]}, nodes="${matrix.n}", exact=True)))
     with pytest.raises(JobInvalid):  # as when it is submitted
         replace(several, name=several.name)
+
+
+def test_a_search_that_draws_takes_any_number_of_combinations_and_no_rules_about_them() -> None:
+    search = {"by": "optuna", "metric": "acc"}
+    large = dict.fromkeys("abc", "1..1000") | {"draws": 7}
+    read = job(large, search=search)
+    assert Job.read(read.plain()) == read and read.plain()["matrix"]["draws"] == 7
+    assert [one.field for one in problems({"a": [1, 2], "exclude": [{"a": 1}]}, search=search)] == ["matrix.exclude"]
+    assert [one.field for one in problems({**large, "draws": MOST_TRIALS + 1}, search=search)] == ["matrix.draws"]
+    (one,) = problems({"nodes": [1, 2]}, nodes="${matrix.nodes}", search=search)
+    assert one.field == "nodes"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from stoker.engine.decision import Decision
+from stoker.errors import Conflict, JobInvalid
 from stoker.model.job.job import Job
 from stoker.model.run.money import Spell
 from stoker.model.run.run import Run, RunState, Submission
@@ -23,6 +24,7 @@ from stoker.server.records.database import Database
 from stoker.server.service import Service, assemble
 from stoker.server.settings import ServerSettings
 from stoker.server.sweeps import taking
+from stoker.server.sweeps.asking import Asking
 from stoker.server.sweeps.book import SweepBook
 
 JOB = {"name": "ants", "run": "true ${matrix.seed}", "matrix": {"seed": "1..3"}}
@@ -38,10 +40,11 @@ def service(tmp_path: Path) -> Iterator[Service]:
     made.database.close()
 
 
-async def submitted(service: Service, key: str = "key", **job: Any) -> Sweep:
+async def submitted(service: Service, key: str = "key", *, given: Mapping[str, str] | None = None, **job: Any) -> Sweep:
     code = Snapshot(())
     service.shelves.workspace.register(code)
-    return await taking.take(service, Submission(key, Job.read({**JOB, **job}), code.id, "python3"))
+    submission = Submission(key, Job.read({**JOB, **job}), code.id, "python3", secrets=given or {})
+    return await taking.take(service, submission)
 
 
 async def ended(service: Service, state: RunState, usd: str = "0") -> None:
@@ -132,5 +135,97 @@ def test_a_run_that_is_removed_while_its_machine_still_costs_counts_from_then_on
         assert service.sweeps.facts().past[sweep.id].usd == 0  # it is among the open runs
         await service.removals.remove([run.name])
         assert service.sweeps.facts().past[sweep.id].usd == Decimal(2)
+
+    told(story())
+
+
+SPACE: dict[str, Any] = {"lr": {"log_uniform": [1e-5, 1e-1]}, "draws": 40}
+SEARCHED: dict[str, Any] = {
+    "run": "true ${matrix.lr}",
+    "matrix": SPACE,
+    "search": {"by": "optuna", "metric": "-loss"},
+    "max_parallel": 3,
+}
+
+
+async def scored(service: Service) -> int:
+    """Ends all open trials well. How many."""
+    open_ = [run for run in service.ledger.open if run.trial]
+    now = service.clock.now()
+    over: list[Run] = []
+    for run in open_:
+        assert run.trial
+        trial = replace(run.trial, scores=(float(run.trial.values["lr"]),))
+        over.append(replace(run, state=RunState.SUCCEEDED, ended_at=now, trial=trial))
+    async with service.ledger.lock:
+        await service.ledger.save([Decision(run) for run in over])
+    return len(over)
+
+
+async def drawn(service: Service, sweep: Sweep) -> Sweep:
+    await Asking(service).round(sweep)  # as the next server does
+    return service.sweeps.now(sweep)
+
+
+def test_trials_come_as_others_end_and_more_draws_continue_the_search(service: Service) -> None:
+    async def story() -> None:
+        sweep = await submitted(service, **{**SEARCHED, "matrix": {**SPACE, "draws": 5}})
+        assert (sweep.trials, sweep.due) == (3, 2)
+        sweep = await drawn(service, sweep)
+        assert sweep.trials == 3  # all of them still run
+        assert await scored(service) == 3
+        sweep = await drawn(service, sweep)
+        assert (sweep.trials, sweep.due, await scored(service)) == (5, 0, 2)
+        with pytest.raises(Conflict):
+            await taking.extend(service, sweep, sweep.job, {})
+        more = Job.read({**sweep.job.plain(), "matrix": {**SPACE, "draws": 7}})
+        assert (await taking.extend(service, sweep, more, {})).due == 2
+        sweep = await drawn(service, sweep)
+        rows = service.sweeps.table.tried(sweep.id)
+        assert [one.trial.number for one in rows] == [1, 2, 3, 4, 5, 6, 7]
+        assert len({tuple(one.trial.values.items()) for one in rows}) == 7
+        other = Job.read({**more.plain(), "matrix": {**SPACE, "draws": 9, "lr": {"uniform": [0, 1]}}})
+        with pytest.raises(JobInvalid):
+            await taking.extend(service, sweep, other, {})
+
+    told(story())
+
+
+def test_secrets_are_there_for_later_trials_and_gone_after_the_last(service: Service) -> None:
+    async def story() -> None:
+        job = {**SEARCHED, "matrix": {**SPACE, "draws": 4}, "secrets": ["TOKEN"]}
+        sweep = await submitted(service, given={"TOKEN": "t"}, **job)
+        await scored(service)
+        sweep = await drawn(service, sweep)
+        (run,) = service.ledger.open
+        assert service.vault.values(run.id) == {"TOKEN": "t"} and service.vault.values(sweep.id) == {}
+
+    told(story())
+
+
+def test_cancelled_it_gets_no_more_and_hopeless_it_stops_by_itself(service: Service) -> None:
+    async def story() -> None:
+        first = await submitted(service, **SEARCHED)
+        await taking.cancel(service, first)
+        assert (await drawn(service, first)).trials == 3
+        second = await submitted(service, "other", **{**SEARCHED, "max_parallel": 5})
+        await ended(service, RunState.FAILED)
+        second = await drawn(service, second)
+        assert second.stopped and second.due == 0
+        await taking.retry(service, second, {})
+        assert service.sweeps.now(second).due == 35
+
+    told(story())
+
+
+def test_a_sweep_that_waits_for_its_trials_draws_them_by_itself(service: Service) -> None:
+    async def story() -> None:
+        sweep = await submitted(service, **{**SEARCHED, "matrix": {**SPACE, "draws": 9}})
+        asking = asyncio.create_task(Asking(service).run())
+        while service.sweeps.now(sweep).due:
+            await scored(service)
+            await service.ledger.change_after(service.ledger.version, 1.0)
+        asking.cancel()
+        assert len(service.sweeps.table.tried(sweep.id)) == 9
 
     told(story())

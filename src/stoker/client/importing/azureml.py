@@ -15,6 +15,7 @@ from stoker.client.importing.translation import Translation, experiment, inside,
 from stoker.client.submit.yamltree import Misread, parse
 from stoker.errors import JobInvalid
 from stoker.model.job.fields import Plain
+from stoker.model.job.search import METRIC
 
 _REFUSED = {
     "pipeline": "a command or sweep job: import each step's job by itself, and start them one after the other",
@@ -243,6 +244,9 @@ def search(job: AzureJob) -> None:
     if not matrix:
         raise job.wrong("search_space", job.get("search_space"), "parameters with their values")
     total = job.whole("limits.max_total_trials")
+    guided = _is_guided(job)
+    if guided:
+        choices, drawn = 1, True
     if drawn:
         matrix["draws"] = max(1, (total or 10) // choices)
         if seed := job.text("sampling_algorithm.seed") if _has_settings(job) else "":
@@ -254,28 +258,37 @@ def search(job: AzureJob) -> None:
     job.into.put("matrix", matrix, f"{trials} trials")
     if most := job.whole("limits.max_concurrent_trials"):
         job.into.put("max_parallel", most, "how many trials run at the same time")
-    _method(job, drawn=drawn)
+    if guided:
+        less = "-" if job.text("objective.goal").lower() == "minimize" else ""
+        metric = f"{less}{job.text('objective.primary_metric')}"
+        job.into.put("search", {"by": "optuna", "metric": metric}, "requires `stoker[optuna]` on the server")
+    _method(job, drawn=drawn, guided=guided)
 
 
 def _has_settings(job: AzureJob) -> bool:
     return isinstance(job.get("sampling_algorithm"), Mapping)
 
 
-def _method(job: AzureJob, *, drawn: bool) -> None:
+def _is_guided(job: AzureJob) -> bool:
+    kind = job.text("sampling_algorithm.type" if _has_settings(job) else "sampling_algorithm").lower()
+    return kind == "bayesian" and re.fullmatch(METRIC, job.text("objective.primary_metric")) is not None
+
+
+def _method(job: AzureJob, *, drawn: bool, guided: bool) -> None:
     key = "sampling_algorithm.type" if _has_settings(job) else "sampling_algorithm"
     kind = job.text(key).lower()
-    if kind == "bayesian" or (kind == "grid" and drawn):
+    if not guided and (kind == "bayesian" or (kind == "grid" and drawn)):
         job.lack(key, "values are drawn at random" if drawn else "all combinations run")
     elif kind == "random" and not drawn:
         job.lack(key, "all combinations of listed values run")
     if _has_settings(job):
         job.rest("sampling_algorithm", {"type", "seed"} if drawn else {"type"}, "values are drawn at random, evenly")
-    if metric := job.text("objective.primary_metric"):
+    if not guided and (metric := job.text("objective.primary_metric")):
         goal = job.text("objective.goal").lower()
         job.lack("objective", f"{goal or 'compare'} it afterwards: `stoker results --metric {metric}`")
     job.rest("objective", {"primary_metric", "goal"}, "nothing in a job file stands for it")
     if job.get("early_termination") is not None:
-        job.lack("early_termination", "trials are not compared while they run; `stop_when` ends one at a target")
+        job.lack("early_termination", "use `search: {by: halving, …}` instead, or `stop_when` for a target")
 
 
 def _parameter(job: AzureJob, key: str) -> Plain:

@@ -65,10 +65,11 @@ class SweepHandle:
 
     @property
     def working(self) -> int:
-        """How many trials wait for a node, or have one. None, if a search waits for trials that the budget paused."""
+        """How many trials wait for a node, have one, or are still to be drawn. None, if a search waits for trials that
+        the budget paused."""
         short = self.state.states.get(RunState.PAUSED, 0)
         working = self.state.open - short
-        return 0 if short and working == self.state.paused else working
+        return 0 if short and working == self.state.paused else working + self.state.sweep.due
 
     def wait(self, timeout_s: float | None = None) -> SweepHandle:
         """Returns when all trials have ended or are paused, or when the time is up: check `state`."""

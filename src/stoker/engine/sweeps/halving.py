@@ -87,6 +87,8 @@ def unmeasured(run: Run) -> str:
         return f"the script has not reported `{search.name}`, which the search compares; " + (
             f"reported: {names}" if names else "it reported no metric"
         )
+    if search.draws:
+        return ""
     epochs = search.unit is ProgressUnit.EPOCH and "epoch" in known
     if known[search.name].step is None and not epochs:
         return f"the script reports `{search.name}` without `{search.unit}`, by which the search counts its progress"

@@ -16,7 +16,8 @@ from stoker.model.run.run import Run, RunState
 
 def rung_of(run: Run) -> Rung | None:
     """Where its next attempt pauses; None: nowhere."""
-    return run.job.search.rung(run.trial.rung) if run.job.search and run.trial else None
+    search = run.job.search
+    return search.rung(run.trial.rung) if search and search.rungs and run.trial else None
 
 
 def scored(run: Run) -> Run:

@@ -13,7 +13,7 @@ from stoker.model.job import fields
 from stoker.model.job.fields import Either, ListOf, MapOf, Maybe, PerTrial, Plain, Record, a, is_reference
 from stoker.model.job.matrix import Matrix, MatrixKind
 from stoker.model.job.references import MATRIX_VARIABLE, unknown_references, unusable_values
-from stoker.model.job.search import Search
+from stoker.model.job.search import Search, unfit
 from stoker.model.job.sections import (
     DEFAULT,
     HangAction,
@@ -253,7 +253,7 @@ class Job:
     )
     max_parallel: int | None = a(Maybe(Whole(1)), "how many trials of the sweep run at the same time", default=None)
     search: Search | None = a(
-        Maybe(Record(Search)), "stops trials of the sweep early that do worse than others", default=None
+        Maybe(Record(Search)), "stops bad trials of the sweep early, or chooses the values of its trials", default=None
     )
     source: str = a(Text("a folder"), "the code to upload; respects `.gitignore` and `.stokerignore`", default=".")
     environment: Environment = a(
@@ -399,8 +399,9 @@ def _clashes(job: Job) -> list[Problem]:
         problems.append(Problem("exact", "`true`", expected))
     if job.hang and job.hang.action is HangAction.RESTART and not job.retries:
         problems.append(Problem("hang.action", "`restart`", "`retries` of at least 1: each restart uses one of them"))
-    if job.search and job.stop_when:
+    if job.search and job.stop_when and not job.search.draws:
         problems.append(Problem("stop_when", f"`{job.stop_when}`", "nothing: `search` says when trials end"))
+    problems += unfit(job.matrix, job.search) if job.matrix else ()
     login = job.environment.login
     if login and login not in job.secrets:
         problems.append(Problem("environment.login", f"`{login}`", f"a name in `secrets`: `secrets: [{login}]`"))

@@ -108,7 +108,8 @@ class Matrix:
             found["zip"] = [list(group) for group in self.zip]
         if self.exclude:
             found["exclude"] = [dict(one) for one in self.exclude]
-        if any(isinstance(one, Draw) for one in self.parameters.values()):
+        drawn = any(isinstance(one, Draw) for one in self.parameters.values())
+        if drawn or (self.draws, self.draws_seed) != (_DRAWS, 0):  # a search draws from lists, too
             found |= {"draws": self.draws, "draws_seed": self.draws_seed}
         return found
 
@@ -192,7 +193,7 @@ class MatrixKind:
         if not parameters:
             raise Problems(Problem(path, "no parameter", self.expected))
         matrix = Matrix(parameters, **rules)
-        if wrong := [*_rule_problems(matrix, path)] or [*_size_problems(matrix, path)]:
+        if wrong := [*_rule_problems(matrix, path)]:
             raise Problems(*wrong)
         return matrix
 
@@ -300,7 +301,8 @@ def _rule_problems(matrix: Matrix, path: str) -> Iterator[Problem]:
                 yield Problem(f"{path}.exclude[{at}].{name}", f"`{name}`", expected, nearest(name, known))
 
 
-def _size_problems(matrix: Matrix, path: str) -> Iterator[Problem]:
+def size_problems(matrix: Matrix, path: str) -> Iterator[Problem]:
+    """Where each combination is a trial."""
     if matrix.size > MOST_TRIALS:
         yield Problem(path, f"{matrix.size:,} trials", f"at most {MOST_TRIALS:,}; draw some of them at random instead")
         return

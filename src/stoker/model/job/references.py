@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 MATRIX_VARIABLE = "STOKER_MATRIX_"  # and the name of the parameter in upper case
 NUMBERS = ("nodes", "processes", "cpus", "gpus")
 PLACES = ("gpu", "size", "region", *NUMBERS, "data")  # what says on which machines a trial runs, and with which data
-IN_TRIALS = ("run", "resume", "env", *PLACES)  # fields that may differ between trials
+_IN_DRAWN = ("run", "resume", "env")
+IN_TRIALS = (*_IN_DRAWN, *PLACES)  # fields that may differ between trials
 _OF_DATA = ("dataset", "mode")
 _SHOWN = (*IN_TRIALS[:-1], *(f"data.<name>.{one}" for one in _OF_DATA))
 
@@ -43,11 +44,13 @@ def _unknown_in(field: str, text: str, known: list[str]) -> list[Problem]:
 def _of_matrix(job: Job) -> Iterator[Problem]:
     """`run` and `resume` are checked with their other references."""
     known = job.matrix.names if job.matrix else []
+    drawn = job.search is not None and job.search.draws  # then what trials need is known before their values are
+    differ, shown = (_IN_DRAWN, _IN_DRAWN) if drawn else (IN_TRIALS, _SHOWN)
     for path, text in _texts(job):
         for name in OF_MATRIX.findall(text):
             top, _, part = path.partition(".")
-            if top not in IN_TRIALS or (top == "data" and part.rpartition(".")[2] not in _OF_DATA):
-                expected = "the same for all trials; they may differ in " + ", ".join(f"`{one}`" for one in _SHOWN)
+            if top not in differ or (top == "data" and part.rpartition(".")[2] not in _OF_DATA):
+                expected = "the same for all trials; they may differ in " + ", ".join(f"`{one}`" for one in shown)
                 yield Problem(path, f"`${{matrix.{name}}}`", expected)
             elif name not in known and top not in ("run", "resume"):
                 expected = "one of " + ", ".join(f"${{matrix.{one}}}" for one in known) if known else "a `matrix`"

@@ -24,6 +24,7 @@ class Sweep:
     max_parallel: int | None = None
     budget: Decimal | None = None  # of all trials together
     cancelled: bool = False
+    stopped: str = ""  # why a search that draws its trials gets no more
 
     @property
     def job(self) -> Job:
@@ -32,6 +33,15 @@ class Sweep:
     @property
     def experiment(self) -> str:
         return self.job.name
+
+    @property
+    def due(self) -> int:
+        """How many trials it is still to get, because the earlier ones say which."""
+        job = self.job
+        draws = job.matrix is not None and job.search is not None and job.search.draws
+        if not draws or not job.matrix or self.cancelled or self.stopped:
+            return 0
+        return max(job.matrix.draws - self.trials, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,7 @@ class SweepState:
     runs: int = 0  # also those that were retried
     rungs: tuple[RungState, ...] = ()  # of a search; empty: it is none
     paused: int = 0  # trials that wait at a rung
+    trouble: str = ""  # why the next trials could not be drawn; it is tried again
 
     @property
     def open(self) -> int:

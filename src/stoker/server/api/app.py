@@ -29,6 +29,7 @@ from stoker.server.api.runs import router as runs
 from stoker.server.api.stores import router as stores
 from stoker.server.api.visits import router as visits
 from stoker.server.service import Service
+from stoker.server.sweeps.asking import Asking
 from stoker.server.sweeps.results import router as swept
 from stoker.server.sweeps.routes import router as sweeps
 from stoker.server.warming import Warming
@@ -60,6 +61,7 @@ def build(service: Service) -> FastAPI:
         tasks = [
             asyncio.create_task(service.reconciler.run(), name="reconciler"),
             asyncio.create_task(service.housekeeping.run(), name="housekeeping"),
+            asyncio.create_task(Asking(service).run(), name="asking"),
             asyncio.create_task(Warming(service).run(), name="warming"),
         ]
         yield

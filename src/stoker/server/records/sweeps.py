@@ -23,6 +23,7 @@ from sqlalchemy import (
     update,
 )
 
+from stoker.engine.sweeps.asking import TriedTrial
 from stoker.errors import Conflict
 from stoker.model import wire
 from stoker.model.cause import Cause
@@ -90,6 +91,14 @@ class SweepTable:
             rows = connection.execute(select(RUNS.c.name, RUNS.c.facts).where(RUNS.c.sweep == sweep))
             return {name: wire.from_plain(Trial, json.loads(facts)["trial"]) for name, facts in rows}
 
+    def tried(self, sweep: str) -> list[TriedTrial]:
+        """Its trials in order, each with what its last run said."""
+        with self._engine.connect() as connection:
+            found = select(RUNS.c.facts).where(RUNS.c.sweep == sweep).order_by(RUNS.c.id)
+            tried = [_tried(json.loads(facts)) for facts in connection.execute(found).scalars()]
+        newest = {one.trial.number: one for one in tried}
+        return [newest[number] for number in sorted(newest)]
+
     def runs(self, sweep: str) -> list[Run]:
         """All of it with all their facts, oldest first."""
         with self._engine.connect() as connection:
@@ -122,6 +131,11 @@ class SweepTable:
             ]
             connection.execute(insert(EVENTS), rows)
         return sweep, runs
+
+
+def _tried(run: Mapping[str, Any]) -> TriedTrial:
+    trial = wire.from_plain(Trial, run["trial"])
+    return TriedTrial(run["name"], trial, RunState(run["state"]), run["cause"], run["reason"])
 
 
 def _submitted(connection: Connection, key: str) -> Sweep | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ class Ledger:
         self._recorder = recorder
         self._open: dict[str, Run] = {}
         self._changed = asyncio.Condition()
+        self.version = 0  # counts changes
         self._copying: set[asyncio.Task[None]] = set()
         self.lock = asyncio.Lock()
         self.closed: Callable[[Run], None] = lambda _run: None  # told of each run for which there is nothing left to do
@@ -55,6 +57,7 @@ class Ledger:
         async with self.lock:
             added = await call(save)
             self._open |= {run.id: run for run in added}
+        await self.tell()
         copying = asyncio.create_task(self._copy(added), name=f"copies of {len(added)} runs")
         self._copying.add(copying)
         copying.add_done_callback(self._copying.discard)
@@ -82,9 +85,20 @@ class Ledger:
                 self.closed(one.run)
         runs = [one.run for one in changed]
         await self._record(runs)
-        async with self._changed:
-            self._changed.notify_all()
+        await self.tell()
         return runs
+
+    async def tell(self) -> None:
+        """Whoever waits for a change looks again."""
+        async with self._changed:
+            self.version += 1
+            self._changed.notify_all()
+
+    async def change_after(self, version: int, timeout_s: float | None) -> None:
+        """Returns at the next change, or when the time is up; at once if there was one since `version`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(lambda: self.version > version)
 
     async def _record(self, runs: list[Run]) -> None:
         """One by one. The runs are already saved, so a copy that fails loses nothing."""

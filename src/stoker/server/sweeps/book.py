@@ -28,6 +28,7 @@ class SweepBook:
         self._paid: dict[str, dict[str, tuple[Decimal, bool]]] = {}  # by sweep, by run: its cost, and if it succeeded
         self._past: dict[str, PastTrials] = {}  # by sweep: the sum of these
         self._growing: dict[str, asyncio.Lock] = {}  # by sweep
+        self.trouble: dict[str, str] = {}  # by sweep: why its next trials could not be drawn
 
     @property
     def all(self) -> list[Sweep]:

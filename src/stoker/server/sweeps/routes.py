@@ -118,7 +118,8 @@ async def state(service: Service, sweep: Sweep) -> SweepState:
     first, last = (rows[0].name, rows[-1].name) if rows else ("", "")
     bare = replace(sweep, submission=replace(sweep.submission, packages={}))
     search = sweep.job.search
-    runs = await call(service.sweeps.table.runs, sweep.id) if search else []
+    runs = await call(service.sweeps.table.runs, sweep.id) if search and search.rungs else []
     rungs = tuple(ladder(search, runs)) if search else ()
     paused = sum(run.trial is not None and run.trial.paused for run in runs if not run.state.ended)
-    return SweepState(bare, dict(states), first, last, usd, len(rows), rungs, paused)
+    trouble = service.sweeps.trouble.get(sweep.id, "")
+    return SweepState(bare, dict(states), first, last, usd, len(rows), rungs, paused, trouble)

@@ -14,6 +14,7 @@ from stoker.engine.money.fuse import dollars
 from stoker.errors import BadInput, Conflict, JobInvalid, Problem
 from stoker.model.job.job import Job
 from stoker.model.job.matrix import MOST_TRIALS, Values
+from stoker.model.job.search import AT_ONCE
 from stoker.model.job.trials import places, template, trial_job, varying
 from stoker.model.run.run import Event, Run, RunState, Submission
 from stoker.model.run.sweep import Sweep
@@ -23,6 +24,7 @@ from stoker.server.api.runs import CheckedSubmission, arriving, check, new_run, 
 from stoker.server.records.sweeps import TrialRow
 from stoker.server.rounds.outside import call
 from stoker.server.service import Service
+from stoker.server.sweeps import study
 
 
 async def take(service: Service, submission: Submission) -> Sweep:
@@ -34,7 +36,7 @@ async def take(service: Service, submission: Submission) -> Sweep:
         raise JobInvalid([Problem("matrix", "nothing", "the values of the trials")])
     if submission.terminal or submission.start_from:
         raise BadInput("trials of a sweep have no terminal, and start from nothing")
-    values = await call(lambda: list(job.matrix.trials() if job.matrix else ()))
+    values = await call(_first_values, job)
     checked = await _checked(service, submission, values)
     now = service.clock.now()
     kept = replace(checked.submission, job=job, secrets={})
@@ -46,11 +48,46 @@ async def take(service: Service, submission: Submission) -> Sweep:
         store=checked.store,
         submitted_at=now,
         trials=len(values),
-        max_parallel=job.max_parallel,
+        max_parallel=_at_once(job),
         budget=job.budget,
     )
     numbered = [Trial(sweep.id, at, one) for at, one in enumerate(values, 1)]
     return await _save(service, sweep, checked, numbered, new=True)
+
+
+def _first_values(job: Job) -> list[Values]:
+    """Of all trials, or of the first ones of a search that draws them."""
+    assert job.matrix is not None
+    if job.search and job.search.draws:
+        return study.ask(job, (), 1, min(_at_once(job) or 1, job.matrix.draws))
+    return list(job.matrix.trials())
+
+
+def _at_once(job: Job) -> int | None:
+    return job.max_parallel or (AT_ONCE if job.search and job.search.draws else None)
+
+
+async def add_drawn(service: Service, sweep: Sweep, trials: Sequence[Trial]) -> None:
+    """More trials of a search that draws them. The caller holds `growing`."""
+    submission = replace(sweep.submission, secrets=service.vault.values(sweep.id), store=sweep.store)
+    checked = await _checked(service, submission, [trial.values for trial in trials])
+    grown = replace(sweep, trials=sweep.trials + len(trials))
+    await _save(service, grown, checked, trials, new=False, drawn=True)
+
+
+async def _draw_more(service: Service, sweep: Sweep, job: Job, secrets: Mapping[str, str]) -> Sweep:
+    assert job.matrix is not None and sweep.job.matrix is not None
+    if replace(job.matrix, draws=1) != replace(sweep.job.matrix, draws=1):
+        raise JobInvalid([Problem("matrix", "other values", "the parameters of the search, and more `draws`")])
+    async with service.sweeps.growing(sweep), service.ledger.lock:
+        now = service.sweeps.now(sweep)
+        if job.matrix.draws <= now.trials:
+            raise Conflict(f"`{sweep.name}` has {now.trials:,} trials already", hint=f"stoker sweep show {sweep.name}")
+        grown = replace(now, submission=replace(now.submission, job=job), cancelled=False, stopped="")
+        service.vault.keep(sweep.id, secrets)
+        service.sweeps.save(grown)
+    await service.ledger.tell()
+    return grown
 
 
 async def extend(service: Service, sweep: Sweep, job: Job, secrets: Mapping[str, str]) -> Sweep:
@@ -59,6 +96,8 @@ async def extend(service: Service, sweep: Sweep, job: Job, secrets: Mapping[str,
     if job.matrix is None or set(job.matrix.names) != set((sweep.job.matrix or job.matrix).names):
         names = ", ".join(f"`{name}`" for name in (sweep.job.matrix.names if sweep.job.matrix else ()))
         raise JobInvalid([Problem("matrix", "other parameters", f"the parameters of {sweep.name}: {names}")])
+    if sweep.job.search:
+        return await _draw_more(service, sweep, job, secrets)
     async with service.sweeps.growing(sweep):
         sweep = service.sweeps.now(sweep)
         wanted = await call(lambda: list(job.matrix.trials() if job.matrix else ()))
@@ -116,6 +155,7 @@ async def cancel(service: Service, sweep: Sweep) -> int:
     async with service.ledger.lock:
         service.sweeps.save(replace(service.sweeps.now(sweep), cancelled=True))
         mine = [run for run in service.ledger.open if run.trial and run.trial.sweep == sweep.id]
+        service.vault.forget(sweep.id)
         told = [decision.cancelled(run, now) for run in mine if not run.state.ended]
         changed = [one for one in told if one.events]
         await service.ledger.save(changed)
@@ -124,7 +164,7 @@ async def cancel(service: Service, sweep: Sweep) -> int:
 
 
 def _no_search(sweep: Sweep, hint: str) -> None:
-    if sweep.job.search:
+    if sweep.job.search and not sweep.job.search.draws:
         raise Conflict(f"`{sweep.name}` is a search, which compares all of its trials with each other", hint=hint)
 
 
@@ -156,8 +196,10 @@ async def _save(
     *,
     new: bool,
     again: Mapping[int, str] | None = None,
+    drawn: bool = False,
 ) -> Sweep:
-    """`again`: by number of the trial, which run it repeats."""
+    """`again`: by number of the trial, which run it repeats. `drawn`: nobody asked for these, so a sweep that was
+    cancelled meanwhile does not get them."""
     async with arriving(service, checked):
         now = service.clock.now()
         runs = await _made(service, sweep, checked, trials, now)
@@ -169,6 +211,9 @@ async def _save(
         saved: list[Sweep] = []
 
         def save() -> list[Run]:
+            if drawn and service.sweeps.now(sweep).cancelled:
+                saved.append(service.sweeps.now(sweep))
+                return []
             kept, added = service.sweeps.table.add(sweep if new else grown(), runs, _told(sweep, now), new=new)
             saved.append(kept)
             return added
@@ -176,12 +221,17 @@ async def _save(
         def grown() -> Sweep:
             """Its budget may have changed meanwhile."""
             known = service.sweeps.now(sweep)
-            return replace(known, submission=sweep.submission, trials=sweep.trials, cancelled=False)
+            known = replace(known, trials=sweep.trials)
+            return known if drawn else replace(known, submission=sweep.submission, cancelled=False, stopped="")
 
         added = await service.ledger.add_all(save)
         for run in runs if secrets and not added else ():  # the submission was known
             service.vault.forget(run.id)
         service.sweeps.keep(saved[0])
+        if not saved[0].due:
+            service.vault.forget(sweep.id)
+        elif not drawn:  # for those that are drawn later
+            service.vault.keep(saved[0].id, secrets)
     service.reconciler.wake()
     return saved[0]
 

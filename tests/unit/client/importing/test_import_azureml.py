@@ -16,6 +16,7 @@ from stoker.client.importing.translation import Translation
 from stoker.client.submit import jobfile
 from stoker.errors import JobInvalid
 from stoker.model.job.job import Job
+from stoker.model.job.search import Search, SearchKind
 
 FILES = Path(__file__).parent / "azureml"
 
@@ -49,7 +50,7 @@ EXPECTED: dict[str, tuple[dict[str, Any], set[int]]] = {
     ),
     "sweep_random.yml": ({"max_parallel": 4, "time_limit": 600, "source": "src"}, {5, 10, 11, 12, 13}),
     "sweep_grid.yml": ({"max_parallel": None, "env": {"SEED": "1"}}, set()),
-    "sweep_bayesian.yml": ({"nodes": 2}, {4, 7, 9}),
+    "sweep_bayesian.yml": ({"nodes": 2, "search": Search(by=SearchKind.OPTUNA, metric="-loss")}, {4}),
 }
 
 

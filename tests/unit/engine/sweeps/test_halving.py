@@ -206,7 +206,11 @@ def test_a_metric_that_is_never_reported_ends_the_search_in_words(make_run: Make
         ({"unit": "epochs"}, "search.unit"),
         ({"eta": 1}, "search.eta"),
         ({"rungs": 3}, "search.rungs"),
-        ({"by": "optuna"}, "search.by"),
+        ({"by": "asha"}, "search.by"),
+        ({"by": "optuna"}, "search.most"),
+        ({"most": None}, "search.most"),
+        ({"sampler": "gp"}, "search.sampler"),
+        ({"by": "optuna", "most": None, "sampler": "cmaes"}, "search.sampler"),
     ],
 )
 def test_a_search_that_cannot_work_is_refused(change: dict[str, object], field: str) -> None:

@@ -16,6 +16,7 @@ from stoker.errors import BadInput
 from stoker.model.cause import Cause
 from stoker.model.job.job import Job
 from stoker.model.job.references import NUMBERS
+from stoker.model.job.search import AT_ONCE, trials_of
 from stoker.model.job.trials import trial_jobs
 from stoker.model.run.receipt import Forecast
 from stoker.model.run.run import RunState
@@ -51,7 +52,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 def agree(job: Job, *, yes: bool, as_json: bool) -> None:
     """Asks before a very large sweep. Raises BadInput if the answer is no."""
-    count = job.matrix.size if job.matrix else 0
+    count = trials_of(job.matrix, job.search) if job.matrix else 0
     if count <= MANY:
         return
     if not confirmed(f"submit {count:,} trials?", yes=yes, as_json=as_json):
@@ -65,8 +66,8 @@ def attend(sweep: SweepHandle, *, detach: bool, as_json: bool) -> int:
     if as_json:
         show_json({"sweep": state})
     else:
-        header = f"{sweep.name}: {words.count(state.sweep.trials, 'trial')}, {state.first} to {state.last}"
-        say(f"{header}, on {sweep.job.on}")
+        which = f"the first are {state.first} to {state.last}" if state.sweep.due else f"{state.first} to {state.last}"
+        say(f"{sweep.name}: {words.count(state.sweep.trials + state.sweep.due, 'trial')}, {which}, on {sweep.job.on}")
     if detach:
         if not as_json:
             show(sweep.name)
@@ -86,9 +87,9 @@ def attend(sweep: SweepHandle, *, detach: bool, as_json: bool) -> int:
     if sweep.state.states.get(RunState.PAUSED):
         return BUDGET_SPENT
     done = sweep.state.states.get(RunState.SUCCEEDED, 0)
-    if sweep.job.search and not sweep.state.sweep.cancelled:  # which stops most of them for good
+    if sweep.state.rungs and not sweep.state.sweep.cancelled:  # which stops most of them for good
         return 0 if done and not sweep.state.states.get(RunState.FAILED) else 1
-    return 0 if done == sweep.state.sweep.trials else 1
+    return 0 if done == sweep.state.sweep.trials and not sweep.state.sweep.stopped else 1
 
 
 def _follow(sweep: SweepHandle, *, quiet: bool) -> None:
@@ -110,8 +111,12 @@ def progress(state: SweepState) -> str:
     """`120 of 200 trials succeeded, 2 running, 78 queued, $1.20`"""
     done = state.states.get(RunState.SUCCEEDED, 0)
     others = [one for one in RunState if one is not RunState.SUCCEEDED and state.states.get(one)]
-    parts = [f"{done} of {state.sweep.trials} trials succeeded", *(f"{state.states[one]} {one}" for one in others)]
-    return ", ".join([*parts, *([usd(state.usd)] if state.usd else [])])
+    parts = [
+        f"{done} of {state.sweep.trials + state.sweep.due} trials succeeded",
+        *(f"{state.states[one]} {one}" for one in others),
+        *([usd(state.usd)] if state.usd else []),
+    ]
+    return ", ".join(parts) + (f"; no more: {state.sweep.stopped}" if state.sweep.stopped else "")
 
 
 def rung_lines(state: SweepState) -> list[str]:
@@ -130,14 +135,17 @@ def rung_lines(state: SweepState) -> list[str]:
 def plan_rows(job: Job, forecast: Forecast | None) -> list[tuple[str, str]]:
     """What is special about a sweep, for `stoker plan`."""
     assert job.matrix
-    trials = list(islice(trial_jobs(job), 3))
-    count = job.matrix.size if not job.matrix.exclude else sum(1 for _ in job.matrix.trials())
-    lines = [f"{', '.join(f'{name}={text}' for name, text in values.items())}" for values, _ in trials]
-    shown = "\n".join([*lines, f"… {count - len(lines):,} more"] if count > len(lines) else lines)
-    rows = [("trials", f"{count:,}\n{shown}"), ("first", trials[0][1].run)]
-    if job.max_parallel:
-        rows.append(("at once", f"at most {job.max_parallel}"))
-    if search := job.search:
+    search, trials = job.search, list(islice(trial_jobs(job), 3))
+    count = trials_of(job.matrix, search) if not job.matrix.exclude else sum(1 for _ in job.matrix.trials())
+    if search and search.draws:
+        rows = [("trials", f"{count:,}\ndrawn by Optuna ({search.sampler}) from the {search.metric} of earlier ones")]
+    else:
+        lines = [f"{', '.join(f'{name}={text}' for name, text in values.items())}" for values, _ in trials]
+        shown = "\n".join([*lines, f"… {count - len(lines):,} more"] if count > len(lines) else lines)
+        rows = [("trials", f"{count:,}\n{shown}"), ("first", trials[0][1].run)]
+    if at_once := job.max_parallel or (AT_ONCE if search and search.draws else None):
+        rows.append(("at once", f"at most {at_once}"))
+    if search and search.rungs:
         left = [count, *(search.kept(count, number) for number in range(len(search.rungs) - 1))]
         reach = ", ".join(f"{trials:,} to {at}" for trials, at in zip(left, search.rungs, strict=True))
         rows.append(("search", f"{search.by} by {search.metric}: {reach} ({search.unit}s)"))

@@ -72,10 +72,10 @@ def _row(one: SweepState, now: datetime) -> list[TableCell | str]:
     failed = one.states.get(RunState.FAILED, 0)
     return [
         one.sweep.name,
-        f"{one.sweep.trials:,}",
+        f"{one.sweep.trials + one.sweep.due:,}",
         f"{one.states.get(RunState.SUCCEEDED, 0):,}",
         f"{running:,}",
-        f"{one.open - running:,}",
+        f"{one.open - running + one.sweep.due:,}",
         TableCell(f"{failed:,}", "error" if failed else ""),
         dollars(one.usd) if one.usd else "",
         words.age(one.sweep.submitted_at, now),
@@ -105,6 +105,7 @@ def show_command(name: str, as_json: bool) -> None:
         ("command", job.run),
         ("matrix", "\n".join(values)),
         ("rungs", "\n".join(starting.rung_lines(state))),
+        ("next", f"cannot be drawn, and is tried again: {state.trouble}" if state.trouble else ""),
         ("on", job.on),
         ("at once", f"at most {sweep.max_parallel}" if sweep.max_parallel else ""),
         ("budget", f"{dollars(state.usd)} of {dollars(sweep.budget)}" if sweep.budget is not None else ""),
@@ -123,7 +124,7 @@ def _shown(value: object) -> str:
 
 def _next(state: SweepState) -> str:
     name = state.sweep.name
-    if state.open:
+    if state.open or state.sweep.due:
         return f"stoker ps --experiment {state.sweep.experiment}; stoker sweep cancel {name}"
     return f"stoker sweep retry {name}" if state.states.get(RunState.FAILED) else f"stoker results {name}"
 
@@ -150,7 +151,7 @@ def retry(name: str, as_json: bool) -> None:
 def cancel(name: str, yes: bool, as_json: bool) -> int:
     """Cancel all trials of a sweep that have not ended."""
     sweep = Client.connect().find_sweep(name)
-    count = sweep.state.open
+    count = sweep.state.open + sweep.state.sweep.due
     if count and not terminal.confirmed(
         f"cancel {words.count(count, 'trial')} of {sweep.name}?", yes=yes, as_json=as_json
     ):
@@ -211,10 +212,10 @@ def extend(name: str, matrix: tuple[str, ...], yes: bool, as_json: bool) -> None
     starting.agree(job, yes=yes, as_json=as_json)
     if job.matrix is None:
         raise BadInput("nothing to add", hint="stoker sweep extend --matrix seed=6..10", cause=Cause.NOTHING_TO_CHANGE)
-    before = sweep.state.sweep.trials
+    before = sweep.state.sweep.trials + sweep.state.sweep.due
     state = sweep.extend(job.matrix.plain()).state
     if as_json:
         show_json({"sweep": state})
         return
-    added = words.count(state.sweep.trials - before, "trial")
-    say(f"{added} added to {sweep.name}, which has {state.sweep.trials:,} now")
+    after = state.sweep.trials + state.sweep.due
+    say(f"{words.count(after - before, 'trial')} added to {sweep.name}, which has {after:,} now")
