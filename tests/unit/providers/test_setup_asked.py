@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import date
 from decimal import Decimal
 from typing import Any, cast
@@ -12,6 +12,7 @@ import pytest
 from stoker.errors import BadInput
 from stoker.model.workspace.groundwork import GivenOptions
 from stoker.model.workspace.handover import TeamStore
+from stoker.providers.azure import template
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.setup import options as setupasked
 from stoker.providers.azure.setup import resources
@@ -183,3 +184,12 @@ def test_a_hand_over_of_the_public_azure_needs_nothing_but_a_login() -> None:
         "practitioner": own_role(SUBSCRIPTION, "vision-team", "practitioner"),
     }
     assert {one.name for one in fields(Account)} >= found.accounts["azure"].keys(), "the provider reads all of it"
+
+
+def test_every_subnet_of_a_team_and_of_a_gang_has_a_way_out_whatever_azures_default_is() -> None:
+    with_network = resources.wanted(replace(SITE, network="10.9.0.0/24"), date(2026, 11, 1))
+    made = [one.body for one in (*with_network, *resources.admission(SITE, "p"))]
+    made += template.gang_network(Account("s"), "westeurope", {})["template"]["resources"]
+    networks = [one["properties"]["subnets"] for one in made if "subnets" in one.get("properties", {})]
+    assert len(networks) == 3, "of the workspace, of a practitioner, of a gang"
+    assert all(subnet["properties"]["defaultOutboundAccess"] is True for found in networks for subnet in found)
