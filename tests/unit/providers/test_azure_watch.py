@@ -29,6 +29,7 @@ class ManyNodes:
 
     def __init__(self, count: int, *, up: bool = True) -> None:
         self.up = up
+        self.deleting = False
         self.flickers = False  # lists omit what runs
         self.asked: Counter[str] = Counter()
         self.meanwhile: Callable[[], Any] = lambda: None  # while VMs are listed
@@ -36,7 +37,8 @@ class ManyNodes:
 
     def groups(self) -> list[ResourceGroup]:
         self.asked["groups"] += 1
-        return [ResourceGroup(self._group(key), "eastus", naming.tags("w", "me", key, {}), False) for key in self.keys]
+        tags = [(self._group(key), naming.tags("w", "me", key, {})) for key in self.keys]
+        return [ResourceGroup(group, "eastus", found, self.deleting) for group, found in tags]
 
     def vms(self) -> list[Vm]:
         self.asked["vms"] += 2  # what they are, and how they are doing
@@ -120,6 +122,13 @@ def test_ten_servers_with_nodes_at_work_stay_below_azures_limits(count: int) -> 
     assert looked_at(cloud, 120) < READS_AN_HOUR / 5
     assert 10 * cloud.asked["vms"] / 2 <= 2 * LISTS_A_MINUTE / 3, "ten servers may be at work, and one may start nodes"
     assert cloud.asked["inventory"] == 2
+
+
+def test_nodes_that_azure_takes_minutes_to_delete_are_not_listed_more_often_than_those_at_work() -> None:
+    cloud = ManyNodes(2)
+    cloud.deleting = True
+    looked_at(cloud, 60)
+    assert cloud.asked["vms"] / 2 <= 60 / KEPT_S
 
 
 def test_two_hundred_nodes_that_are_watched_closely_stay_below_half_of_azures_limit() -> None:

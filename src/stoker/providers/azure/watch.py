@@ -16,7 +16,8 @@ from stoker.providers.azure.naming import NodePlace
 SPARE = timedelta(seconds=300)  # for a VM to save and remove itself after its lease has ended
 _INVENTORY_KEPT_S, _MISSED_S = 60.0, 5.0  # Azure limits the request rate; a new group is looked up sooner
 # Azure allows all logins of a subscription 300 lists of VMs a minute in a region, and a look is two of them. While all
-# VMs work, an older look is enough: a VM reports its eviction itself.
+# VMs work, an older look is enough: a VM reports its eviction itself. So it is for those that are being deleted, which
+# takes Azure minutes.
 KEPT_S = 5.0
 _APART_S = 0.1  # between requests about the deployments of single nodes: Azure has no list of those
 _UNFINISHED_S = 10.0  # between two about a VM that runs while the rest of its deployment is under way
@@ -41,7 +42,7 @@ class NodeWatch:
         self._server = server
         self._kept_s = kept_s
         self._clock = clock
-        self._steady: tuple[float, list[NodeSight]] | None = None  # when, and what: the last look, with all VMs at work
+        self._steady: tuple[float, list[NodeSight]] | None = None  # when, and what: the last look, if no VM starts or goes
         self._changes = 0  # that this server has made
         self._inventory: dict[str, tuple[str, ...]] = {}  # by group in lower case: its resources
         self._inventory_at = -_INVENTORY_KEPT_S
@@ -60,8 +61,8 @@ class NodeWatch:
         self._ask_again = {key: at for key, at in self._ask_again.items() if key in self.places}
         self._whole &= self.places.keys()
         sights = [self._seen(one) for one in found]
-        at_work = bool(sights) and all(one.state is NodeState.UP for one in sights)
-        self._steady = (now, sights) if at_work and changes == self._changes else None
+        calm = bool(sights) and all(one.state is NodeState.UP or one.still for one in sights)
+        self._steady = (now, sights) if calm and changes == self._changes else None
         return sights
 
     def changed(self) -> None:
