@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -56,6 +56,10 @@ class PriceServer:
     def __init__(self) -> None:
         self.items = [item(), item(price=0.02, word=" Spot"), item(A100, 3.673), disk()]
         self.up = True
+        self.answers = Event()  # as long as it is set
+        self.answers.set()
+        self.requested = Event()
+        self.throttles = 0  # of the next requests
         self.asked: list[str] = []
         outer = self
 
@@ -63,6 +67,12 @@ class PriceServer:
             def do_GET(self) -> None:
                 query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
                 outer.asked.append(self.path)
+                outer.requested.set()
+                outer.answers.wait(30)
+                if outer.throttles:
+                    outer.throttles -= 1
+                    self.send_error(429)
+                    return
                 currency = query.get("currencyCode", "USD").strip("'")
                 if not outer.up or currency not in ("USD", "EUR"):
                     self.send_error(503 if not outer.up else 400)
@@ -135,6 +145,56 @@ def test_all_pages_are_read_and_kept_for_a_while(server: PriceServer, time: Time
     listed.per_hour("eastus", D2, spot=True)
     assert len(server.asked) == 2 * count
     assert listed.as_of("eastus") == NOW + timedelta(seconds=KEEP_S)
+
+
+def test_a_list_that_takes_long_is_requested_once_by_all_who_wait_for_it(server: PriceServer, time: Time) -> None:
+    listed, found = prices(server, time), []
+    server.answers.clear()
+    waiting = [Thread(target=lambda: found.append(listed.per_hour("eastus", D2, spot=True))) for _ in range(4)]
+    for one in waiting:
+        one.start()
+    server.answers.set()
+    for one in waiting:
+        one.join(30)
+    assert found == [Decimal("0.02")] * 4
+    count = len(server.asked)
+    prices(server, time).per_hour("eastus", D2, spot=True)
+    assert len(server.asked) == 2 * count
+
+
+def test_while_a_list_is_renewed_the_one_before_counts(server: PriceServer, time: Time) -> None:
+    listed = prices(server, time)
+    listed.per_hour("eastus", D2, spot=True)
+    time.passed = KEEP_S
+    server.answers.clear()
+    server.requested.clear()
+    renewing = Thread(target=listed.per_hour, args=("eastus", D2), kwargs={"spot": True})
+    renewing.start()
+    assert server.requested.wait(10)
+    server.items[1] = item(price=0.03, word=" Spot")
+    asked: list[Decimal | None] = []
+    other = Thread(target=lambda: asked.append(listed.per_hour("eastus", D2, spot=True)))
+    other.start()
+    other.join(10)
+    assert asked == [Decimal("0.02")], "it does not wait"
+    server.answers.set()
+    renewing.join(30)
+    assert listed.per_hour("eastus", D2, spot=True) == Decimal("0.03")
+
+
+@pytest.mark.parametrize(("throttles", "read"), [(3, True), (4, False)])
+def test_a_list_that_azure_asks_to_read_more_slowly_is_read_more_slowly(
+    server: PriceServer, time: Time, throttles: int, read: bool
+) -> None:
+    pauses: list[float] = []
+    listed = PriceList(server.url, now=time.now, steady=time.steady, sleep=pauses.append)
+    server.throttles = throttles
+    if read:
+        assert listed.per_hour("eastus", D2, spot=True) == Decimal("0.02")
+    else:
+        with pytest.raises(ProviderFailed):
+            listed.per_hour("eastus", D2, spot=True)
+    assert pauses == sorted(pauses) and len(pauses) == 3
 
 
 def test_what_is_not_listed_has_no_price(server: PriceServer, time: Time) -> None:

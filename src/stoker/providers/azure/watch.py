@@ -42,7 +42,7 @@ class NodeWatch:
         self._server = server
         self._kept_s = kept_s
         self._clock = clock
-        self._steady: tuple[float, list[NodeSight]] | None = None  # when, and what: the last look, if no VM starts or goes
+        self._steady: tuple[float, list[NodeSight]] | None = None  # when, and what: if no VM starts or goes
         self._changes = 0  # that this server has made
         self._inventory: dict[str, tuple[str, ...]] = {}  # by group in lower case: its resources
         self._inventory_at = -_INVENTORY_KEPT_S

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 KEEP_S = 3600.0
 AGAIN_S = 300.0  # before a list that was unavailable, or is not trusted, is requested again
 _TIMEOUT_S = 30.0
+_PAUSES_S = (1.0, 3.0, 9.0)  # where Azure asks for fewer requests
 _MOST_PAGES = 200
 _WANTED = (
     "serviceName eq 'Virtual Machines' and armRegionName eq '{region}' and priceType eq 'Consumption'",
@@ -57,14 +59,17 @@ class PriceList:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         steady: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._url = url
         self._ca_file = ca_file
         self._folder = folder
         self._now = now
         self._steady = steady
+        self._sleep = sleep
         self.wire: TrafficRecorder | TrafficReplay | None = None
         self._known: dict[tuple[str, str], tuple[float, Listing]] = {}  # by region and currency: when to ask again
+        self._renewing: dict[tuple[str, str], threading.Lock] = {}
 
     def per_hour(self, region: str, size: str, *, spot: bool, currency: str = "USD") -> Decimal | None:
         """Of the VM alone. None where the list has no such price. Raises ProviderFailed where there is no list."""
@@ -81,11 +86,22 @@ class PriceList:
         return self.listing(region).as_of
 
     def listing(self, region: str, currency: str = "USD") -> Listing:
-        due, known = self._known.get((region, currency), (0.0, None))
-        if known is None or self._steady() >= due:
-            known, keep_s = self._renewed(region, currency, known)
-            self._known[region, currency] = (self._steady() + keep_s, known)
-        return known
+        """Called from several threads. A list of many pages takes a minute: one of them requests it, and the others use
+        the one before, or wait for the first."""
+        which = (region, currency)
+        lock, older = self._renewing.setdefault(which, threading.Lock()), self._known.get(which)
+        if older and (self._steady() < older[0] or not lock.acquire(blocking=False)):
+            return older[1]
+        if older is None:
+            lock.acquire()
+        try:
+            due, known = self._known.get(which, (0.0, None))
+            if known is None or self._steady() >= due:
+                known, keep_s = self._renewed(region, currency, known)
+                self._known[which] = (self._steady() + keep_s, known)
+            return known
+        finally:
+            lock.release()
 
     def asked(self, region: str, currency: str = "USD") -> Listing:
         """The list as it is now, bypassing all caches. Raises ProviderFailed where it is unavailable."""
@@ -157,12 +173,10 @@ class PriceList:
         if isinstance(self.wire, TrafficReplay):
             told = self.wire.answer("GET", url)["answer"]
             return told if isinstance(told, dict) else {}
-        import urllib.request  # here, with the next one, for the same reason
-        from urllib.error import HTTPError
+        from urllib.error import HTTPError  # here, for the same reason
 
         try:
-            with urllib.request.urlopen(url, timeout=_TIMEOUT_S, context=self._trust) as answer:
-                page = json.load(answer)
+            page = self._page(url)
         except HTTPError as error:
             if error.code == 400 and currency != "USD":
                 hint = "use a code such as EUR or GBP"
@@ -173,6 +187,21 @@ class PriceList:
         if self.wire and self.wire.on:
             self.wire.note(("GET", url, None), 200, {}, page)
         return page if isinstance(page, dict) else {}
+
+    def _page(self, url: str) -> Any:
+        """A list has dozens of pages, and Azure asks those who read them in a row to slow down."""
+        import urllib.request
+        from urllib.error import HTTPError
+
+        for pause_s in (*_PAUSES_S, None):
+            try:
+                with urllib.request.urlopen(url, timeout=_TIMEOUT_S, context=self._trust) as answer:
+                    return json.load(answer)
+            except HTTPError as error:
+                if pause_s is None or error.code != 429:
+                    raise
+            self._sleep(pause_s)
+        raise AssertionError
 
 
 def account_prices(account: Account, folder: Path | None) -> PriceList:
