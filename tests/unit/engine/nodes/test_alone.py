@@ -43,6 +43,13 @@ def job(**given: Any) -> Job:
             "evicted, `azure` restores it and the run resumes.",
         ),
         (
+            {"on": "azure", "spot": True, "nodes": 2},
+            RESTORES,
+            None,
+            "You can close this computer: the run continues until it ends, at most 24 h; if one of its machines is "
+            "evicted, the run resumes when this computer is back.",
+        ),
+        (
             {"spot": True, "time_limit": "90m"},
             CLOUD,
             None,
