@@ -129,7 +129,16 @@ def test_unusable_reports_end_a_run_only_in_a_row(make_run: Make, now: datetime)
     assert run.state is RunState.FAILED
 
 
-@pytest.mark.parametrize("code", [*MARKET.codes, *LOGIN.codes])
+# By name: what is taken out of the table is then missed.
+WAITED = ["no-capacity", "price-too-high", "quota-reached", "provider-unavailable", "login-failed", "store-denied"]
+WAITED += ["store-unavailable", "store-failed", "store-no-container"]
+
+
+def test_every_code_that_is_waited_for_is_tested_by_name() -> None:
+    assert set(WAITED) == {*MARKET.codes, *LOGIN.codes}
+
+
+@pytest.mark.parametrize("code", WAITED)
 def test_what_the_table_does_not_limit_never_ends_a_run(make_run: Make, now: datetime, code: str) -> None:
     run = make_run()
     for _ in range(4 * MOST_LOST):
