@@ -22,6 +22,7 @@ from stoker.agent.processes import launch
 from stoker.agent.processes.launch import Workplace
 from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.shipping.worker import persist
+from stoker.model.job.commandline import NUMBER
 from stoker.model.job.job import Environment
 from stoker.model.job.sections import CheckpointPaths
 from stoker.model.orders import Orders
@@ -100,7 +101,8 @@ class Unpack:
         """The path that the script should resume from; empty: none."""
         from stoker.agent.checkpoints.resuming import newest  # here, because most scripts find it themselves
 
-        path = newest(found, CheckpointPaths(orders.job.checkpoints), self.folder.work)
+        numbered = f"${{{NUMBER}}}" in (orders.job.resume or "")
+        path = newest(found, CheckpointPaths(orders.job.checkpoints), self.folder.work, numbered=numbered)
         if path:
             self.tell("resume", f"telling the script to resume from `{path}`")
         return path

@@ -72,6 +72,7 @@ _BEST = re.compile(r"(?i)(.*[_.\-])?best([_.\-].*)?")
 _PART = re.compile(r"(?i)(.*[_.\-])?(opt|optim|optimizer|ema|sched|scheduler|scaler|rng|replay|buffer)([_.\-\d].*)?")
 _CHECKPOINT = re.compile(r"(?i).*(check|ckpt|epoch|step|iter|snapshot).*")
 _INSIDE = re.compile(r"(?i)(checkpoint|ckpt)s?")  # a folder that contains them, next to logs
+_SEVERAL = re.compile(r"(?i)(.*[_.\-])?(checkpoint|ckpt|snapshot)s")
 _OTHER_FILE = re.compile(
     r"(?i).*\.(csv|jsonl?|txt|log|ya?ml|toml|png|jpe?g|svg|md|html|py|db|sqlite3?)|events\.out\..*"
 )
@@ -91,18 +92,19 @@ class _Unit:
         return PurePosixPath(self.path).name
 
 
-def newest(found: CheckpointSet, paths: CheckpointPaths, work: Path) -> str:
+def newest(found: CheckpointSet, paths: CheckpointPaths, work: Path, *, numbered: bool = False) -> str:
     """Its path in the working directory; empty where the set has no file.
 
     What is named `last` or `latest` wins, then what the script wrote last. A folder counts as one. Logs, the best so
-    far, and parts such as the optimizer's state are taken only where there is nothing else.
+    far, and parts such as the optimizer's state are taken only where there is nothing else. If it is to be `numbered`,
+    a name with a number wins.
     """
     named = [one.path for one in found.entries if one.kind is not EntryKind.FOLDER and not one.path.endswith(BESIDE)]
     files = {path: found.changed_ns.get(path, 0) for path in named}
     units = _units(files, paths.top)
     while units:
-        best = _choose(units)
-        inner = _inside(best, files) if best.is_folder else ""
+        best = _choose(units, numbered=numbered)
+        inner = _inside(best, files, numbered=numbered) if best.is_folder else ""
         if not inner:
             return _pointed_at(best, work)
         files = {path: at for path, at in files.items() if path.startswith(f"{inner}/")}
@@ -125,9 +127,10 @@ def _units(files: dict[str, int], top_of: Callable[[str], str]) -> list[_Unit]:
     return list(units.values())
 
 
-def _choose(units: Iterable[_Unit]) -> _Unit:
+def _choose(units: Iterable[_Unit], *, numbered: bool) -> _Unit:
     left = list(units)
-    for rule in (_is_no_log, _is_not_best, _is_no_part, _is_pointer, _is_checkpoint):
+    first = [_has_number] if numbered else []
+    for rule in (_is_no_log, _is_not_best, _is_no_part, *first, _is_pointer, _is_checkpoint):
         left = [one for one in left if rule(one)] or left
     return max(left, key=lambda one: (one.written_ns, [int(digits) for digits in re.findall(r"\d{1,18}", one.name)]))
 
@@ -144,6 +147,10 @@ def _is_no_part(one: _Unit) -> bool:
     return not _PART.fullmatch(one.name)
 
 
+def _has_number(one: _Unit) -> bool:
+    return re.search(r"\d", one.name) is not None
+
+
 def _is_pointer(one: _Unit) -> bool:
     return _POINTER.fullmatch(one.name) is not None
 
@@ -152,21 +159,24 @@ def _is_checkpoint(one: _Unit) -> bool:
     return _CHECKPOINT.fullmatch(one.name) is not None
 
 
-def _inside(unit: _Unit, files: dict[str, int]) -> str:
+def _inside(unit: _Unit, files: dict[str, int], *, numbered: bool) -> str:
     """The folder that contains checkpoints: a subfolder, or this one itself; empty where this one is a checkpoint."""
     begin = f"{unit.path}/"
     below = [path[len(begin) :] for path in files if path.startswith(begin)]
     folders = {path.partition("/")[0] for path in below if "/" in path}
     named = next((begin + name for name in sorted(folders) if _INSIDE.fullmatch(name)), "")
-    if named or _is_checkpoint(unit) or _is_pointer(unit):
+    is_one = unit.name.isdecimal() or (_is_checkpoint(unit) and not _SEVERAL.fullmatch(unit.name))
+    if named or is_one or _is_pointer(unit):
         return named
     # A folder of one start of the script, such as `runs/exp2` or `2026-05-01-resnet`: use its contents.
-    return unit.path if any(_speaks_of_one(path) for path in below) else ""
+    return unit.path if any(_speaks_of_one(path, numbered=numbered) for path in below) else ""
 
 
-def _speaks_of_one(path: str) -> bool:
+def _speaks_of_one(path: str, *, numbered: bool) -> bool:
+    """Whether a name in it is that of a checkpoint; where it is to be numbered, a file with a number may be one."""
     names = [name for name in path.split("/") if not _OTHER_FILE.fullmatch(name) and not _OTHER_FOLDER.fullmatch(name)]
-    return any(_POINTER.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names)
+    of_number = numbered and bool(names) and path.endswith(names[-1]) and re.search(r"\d", names[-1]) is not None
+    return of_number or any(_POINTER.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names)
 
 
 def _pointed_at(unit: _Unit, work: Path) -> str:

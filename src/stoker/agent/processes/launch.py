@@ -87,7 +87,10 @@ def command_line(orders: Orders, folder: NodeFolder, newest: str = "") -> str:
         **{f"data.{name}": path for name, path in orders.data.items()},
     }
     quoted = {name: shlex.quote(str(value)) for name, value in values.items()}
-    arguments = substitute(orders.job.resume or "", quoted | _resuming(folder, newest)) if newest else ""
+    resume = orders.job.resume or ""
+    if "=" in newest:  # as `epoch=3.ckpt`: in `key=value`, Hydra and OmegaConf take it only as a text in quotes
+        resume = _PAIRED.sub(rf"""\1'"'${{{NEWEST}}}'"'""", resume)
+    arguments = substitute(resume, quoted | _resuming(folder, newest)) if newest else ""
     if f"${{{NUMBER}}}" in arguments:
         arguments = ""  # nothing has a number yet: the script starts over, as without a checkpoint
     line = with_notebooks(with_resume(substitute(orders.job.run, quoted), arguments))
@@ -96,6 +99,7 @@ def command_line(orders: Orders, folder: NodeFolder, newest: str = "") -> str:
     return f"exec {line.strip()}" if single else line
 
 
+_PAIRED = re.compile(rf"(?<!\S)(\+{{0,2}}[A-Za-z_][\w.]*=)\$\{{{re.escape(NEWEST)}\}}(?!\S)")
 _NUMBERED = re.compile(r"(?i)(?:epoch|step|iter)\D{0,6}(\d+)")
 
 

@@ -15,9 +15,18 @@ _MOST_FILES = 5
 _MOST_KEYS = 500
 _LONGEST = 200  # letters of a path
 _ENDINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".json")  # JSON last: scripts write it as well
+RUN_DIR = "hydra.run.dir"
+_MOST_DEFAULTS, _DEEPEST = 30, 3
+_RESOLVER = re.compile(r"\$\{(oc\.env|hydra|now):([^{}]*)\}")
+_OF_PROJECT = re.compile(r"(^|_)(ROOT|ROOT_DIR|PWD|PROJECT|PROJECT_DIR)$")
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}|<([\w.]+)>")  # as OmegaConf and HyperPyYAML write it
 _FOLDER_VARIABLE = re.compile(
     r"([A-Z0-9]+_)*(LOG|OUTPUT|OUT|SAVE|MODEL|CKPT|CHECKPOINT|RESULT|WORK|RUN|EXP|ARTIFACT)S?_?(DIR|PATH|FOLDER|ROOT)"
+)
+
+_PLACE_VARIABLE = re.compile(r"([A-Z0-9]+_)+(DIR|PATH|FOLDER|ROOT|HOME|BASE|CACHE)")
+_OF_OTHERS = re.compile(
+    r"HF|HUGGINGFACE|TRANSFORMERS|TORCH|XDG|CUDA|CONDA|SLURM|PYTHON|VIRTUAL|STOKER|LD|JAVA|WANDB|MLFLOW"
 )
 
 
@@ -41,10 +50,38 @@ def first_of(folder: Path, names: list[str]) -> object:
             continue
         try:
             if (found := _read(file.read_bytes(), file.suffix)) is not None:
-                return found
+                return _composed(file.parent, found) if isinstance(found, dict) and "defaults" in found else found
         except (ValueError, RecursionError):
             continue
     return None
+
+
+def _composed(folder: Path, config: dict[str, object], depth: int = 0) -> dict[str, object]:
+    """With the files of Hydra's `defaults`, each of which is the part that its folder is called, unless it says that it
+    is of all."""
+    listed = config.get("defaults")
+    whole: dict[str, object] = {}
+    for entry in listed[:_MOST_DEFAULTS] if isinstance(listed, list) and depth < _DEEPEST else ():
+        group, name = next(iter(entry.items()), ("", "")) if isinstance(entry, dict) else ("", entry)
+        group = str(group).split()[-1].partition("@")[0] if group else ""  # `override /model@net`
+        file = folder / group.lstrip("/") / f"{str(name).removesuffix('.yaml')}.yaml"
+        if name in (None, "_self_") or not file.is_file() or file.stat().st_size >= _MOST_BYTES:
+            continue
+        data = file.read_bytes()
+        found = _yaml(data)
+        part = _composed(file.parent, found, depth + 1) if isinstance(found, dict) else {}
+        for key in reversed(group.strip("/").split("/") if group and b"@package _global_" not in data else ()):
+            part = {key: part}
+        whole = _merged(whole, part)
+    return _merged(whole, config)
+
+
+def _merged(first: dict[str, object], second: dict[str, object]) -> dict[str, object]:
+    merged = dict(first)
+    for key, value in second.items():
+        known = merged.get(key)
+        merged[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def _read(data: bytes, ending: str) -> object:
@@ -98,9 +135,39 @@ def flatten(config: object) -> dict[str, str]:
         name = match[1] or match[2]
         return found.get(name) or numbers.get(name) or match[0]
 
-    for _ in range(3):  # a reference may lead to another one
-        found = {name: _REFERENCE.sub(referred, text)[:_LONGEST] for name, text in found.items()}
+    for _ in range(4):  # a reference may lead to another one
+        found = {name: _REFERENCE.sub(referred, _resolved(text))[:_LONGEST] for name, text in found.items()}
     return found
+
+
+def _resolved(text: str) -> str:
+    """With what Hydra and OmegaConf compute: moments, its own folder, variables of the environment."""
+
+    def value(found: re.Match[str]) -> str:
+        name, _, default = found[2].partition(",")
+        if found[1] == "hydra" and name in ("run.dir", "runtime.output_dir"):
+            return f"${{{RUN_DIR}}}"
+        if found[1] == "hydra" and name == "runtime.cwd":
+            return "."
+        if found[1] == "oc.env":
+            return default or ("." if _OF_PROJECT.search(name) else found[0])
+        return "*"
+
+    return _RESOLVER.sub(value, text)
+
+
+def run_dir(known: Mapping[str, str], tree: ast.Module) -> tuple[str, bool]:
+    """The folder that Hydra makes for each start, and whether the script is moved there: by default up to its version
+    1.1, whose behaviour a script has that names no version."""
+    versions = [
+        getattr(keyword.value, "value", "")
+        for node in nodes(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("hydra.main")
+        for keyword in node.keywords
+        if keyword.arg == "version_base"
+    ]
+    folder = known.get(RUN_DIR, "outputs/*/*")
+    return folder, not versions or versions[0] in ("1.0", "1.1")
 
 
 def _flat(config: object, prefix: str) -> dict[str, str]:
@@ -131,14 +198,25 @@ def unset_keys(config: object) -> dict[str, bool]:
 def folder_variable(node: ast.AST) -> str:
     """The variable of the environment that this reads and that names a folder to write to, if the script has no
     relative path for when it is not set; else empty."""
-    name, default = "", None
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-        name = _constant(node.slice) if getattr(node.value, "attr", "") == "environ" else ""
-    elif isinstance(node, ast.Call) and node.args and "env" in ast.unparse(node.func):
-        default = node.args[1] if len(node.args) > 1 else None
-        name = _constant(node.args[0]) if name_of(node) in ("get", "getenv") else ""
+    name, default = _variable(node)
     given = default is not None and not (_constant(default).startswith(("/", "~")) or _is_none(default))
     return name if _FOLDER_VARIABLE.fullmatch(name) and not given else ""
+
+
+def place_variables(trees: list[ast.Module]) -> list[str]:
+    """The variables of the environment that may name a folder for everything, as `NANOCHAT_BASE_DIR`."""
+    found = {_variable(node)[0]: None for tree in trees for node in nodes(tree)}
+    return [name for name in found if _PLACE_VARIABLE.fullmatch(name) and not _OF_OTHERS.match(name)]
+
+
+def _variable(node: ast.AST) -> tuple[str, ast.expr | None]:
+    """The variable of the environment that this reads, and its value if it is not set."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        return (_constant(node.slice) if getattr(node.value, "attr", "") == "environ" else ""), None
+    if isinstance(node, ast.Call) and node.args and "env" in ast.unparse(node.func):
+        default = node.args[1] if len(node.args) > 1 else None
+        return (_constant(node.args[0]) if name_of(node) in ("get", "getenv") else ""), default
+    return "", None
 
 
 def _constant(node: ast.expr) -> str:

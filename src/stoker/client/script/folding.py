@@ -47,11 +47,13 @@ class Values:
     names: dict[str, list[ast.expr]] = field(default_factory=dict)
     known: dict[str, str] = field(default_factory=dict)  # flags and keys, by the name that a script uses for them
     forced: dict[str, str] = field(default_factory=dict)  # flags whose value the job file gives
+    moved: str = ""  # the folder that a library changes to before the script begins
     code: LocalCode = field(default_factory=LocalCode)
     # Names that stand for one thing where they are: `f` of `with open(...) as f`, and `__file__` of each module.
     bound: dict[ast.Name, ast.expr] = field(default_factory=dict)
     near: dict[ast.Name, list[ast.expr]] = field(default_factory=dict)  # what its own function gives a name
     changing: set[str] = field(default_factory=set)  # names with other values in loops or from callers
+    looped: set[str] = field(default_factory=set)  # variables of loops
     _choice: int = 0  # which of several calls gives a parameter's value
     _steps: int = 0
     _busy: set[str] = field(default_factory=set)  # names whose text is being found
@@ -80,7 +82,9 @@ class Values:
             case ast.Name() if node in self.bound:
                 return self.text(self.bound[node], depth + 1)
             case ast.Name(id=name):
-                return self._parameter(node, depth) or self._named(name, depth, self.near.get(node, []))
+                found = self._parameter(node, depth) or self._named(name, depth, self.near.get(node, []))
+                own = self._is_looped(node) and name not in self.forced and found == self.known.get(name)
+                return None if own else found  # it only has the name of an option
             case ast.Attribute(attr=name):
                 return self._attribute(node, name, depth)
             case ast.Subscript(slice=ast.Constant(value=str(name))):
@@ -104,8 +108,14 @@ class Values:
     def _parameter(self, node: ast.Name, depth: int) -> str | None:
         if node not in self.code.owners or node.id in self.forced:
             return None
-        found = [text for one in self.code.given(node) if (text := self.text(one, depth + 1)) is not None]
+        texts = [
+            self.text(one, depth + 1) or (UNKNOWN if self._is_looped(one) else None) for one in self.code.given(node)
+        ]
+        found = [text for text in texts if text is not None]
         return found[min(self._choice, len(found) - 1)] if found else None
+
+    def _is_looped(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and node.id in self.looped and node not in self.code.owners
 
     def _named(self, name: str, depth: int, near: list[ast.expr] | None = None) -> str | None:
         if name in self.forced:
@@ -207,6 +217,11 @@ def gather(*trees: ast.AST) -> Values:
     for tree in trees:
         for node in nodes(tree):
             values.changing |= set(_changed(node))
+            values.looped |= (
+                {one.id for one in ast.walk(node.target) if isinstance(one, ast.Name)}
+                if isinstance(node, ast.For | ast.comprehension)
+                else set()
+            )
             for name, value in _bindings(node):
                 if not (isinstance(value, ast.Constant) and value.value in (None, "")):
                     values.names.setdefault(name, []).append(value)

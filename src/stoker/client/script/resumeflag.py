@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from stoker.client.script.flags import ScriptFlag
+from stoker.client.script.flags import ScriptFlag, texts
 from stoker.client.script.folding import UNKNOWN, Values
 from stoker.client.script.localcode import name_of, nodes
 from stoker.client.script.saving import as_path, below, moved_to
@@ -31,6 +31,10 @@ _NOT = re.compile(r"(no|dont|skip)[_-].*|.*[_-](opt|optimizer|only|freq|every|in
 _BY_NUMBER = re.compile(
     r"(resume|restore|continue|load)[_-]?((from|at)[_-]?)?(it|iters?|iterations?|steps?|epochs?)(num)?"
 )
+_BEGINS = re.compile(
+    r"((start|begin|initial|init|first|last|from|current|cur|resume)[_-]?)?(epochs?|iters?|iterations?|steps?)"
+    r"([_-]?(count|start|begin|num))?"
+)
 _PROGRESS = re.compile(
     r"(?i)(last_|start_|cur(rent)?_|num_)?(epochs?(_run)?|steps?|global_step|iter(ation)?(_num)?s?|optimi[sz]er)"
 )
@@ -40,14 +44,25 @@ _OVERWRITES = re.compile(r"(allow[_-])?overwrit(e|ing)([_-](output|existing|dir|
 _OF_ONE = re.compile(r"(?i)check|ckpt|epoch|step|iter|snapshot")  # in the name of a folder with one checkpoint
 _GIVEN = "the-value-of-it"  # stands for what the flag is given
 _CHOICES = ("auto", "resume", "latest", "last", "newest", "true", "yes", "allow", "always", "on")
-_CONFIGURED = ("ckpt_path", "resume", "resume_from", "resume_from_checkpoint", "resume_path", "checkpoint_path")
+_CONFIGURED = (
+    "ckpt_path",
+    "resume",
+    "resume_from",
+    "resume_from_checkpoint",
+    "resume_path",
+    "checkpoint_path",
+    "input_model",
+    "init_model",
+)
 
 
 def resume_arguments(script: Script, given: dict[str, str], *, resumes: bool = False) -> str:
     """Empty if it needs none, because it `resumes` by itself, or if none are known. `given` are the values of its flags
     in the command."""
     told = _resuming(script, given, resumes=resumes)
-    return " ".join(filter(None, (told, _allowing(script, told.split()))))
+    numbered = any(UNKNOWN in path for path in script.saving(given).checkpoints)
+    begin = _begins_with(script, told=bool(told)) if numbered and _NUMBER not in told else ""
+    return " ".join(filter(None, (told, begin, _allowing(script, told.split()))))
 
 
 def _resuming(script: Script, given: dict[str, str], *, resumes: bool) -> str:
@@ -66,13 +81,32 @@ def _resuming(script: Script, given: dict[str, str], *, resumes: bool) -> str:
                 and (written := _written(flag, script, given))
             ):
                 return written
-    return _configured(script) or ("" if resumes else _by_number(script))
+    return _configured(script) or _by_number(script, resumes=resumes)
 
 
-def _by_number(script: Script) -> str:
+def _by_number(script: Script, *, resumes: bool) -> str:
     """As `--resume_iters 20000`, for a script that makes the path from it."""
     meant = (flag for flag in script.flags if flag.number and _BY_NUMBER.fullmatch(flag.bare.lower()))
-    return next((f"{flag.name} {_NUMBER}" for flag in meant), "")
+    needed = (flag for flag in meant if not resumes or _is_used(script, flag.dest, _LOADERS))
+    return next((f"{flag.name} {_NUMBER}" for flag in needed), "")
+
+
+def _begins_with(script: Script, *, told: bool) -> str:
+    """As `--start_epoch 12`, for a script whose loop begins there and which reads that number from no checkpoint. If
+    it is `told` nothing else, it has to load by this number."""
+    for flag in script.flags:
+        if flag.number and _BEGINS.fullmatch(flag.bare.lower()) and (told or _is_used(script, flag.dest, _LOADERS)):
+            every = [node for tree in (script.tree, *script.modules.values()) for node in (nodes(tree) if tree else ())]
+            loops = [one for one in every if isinstance(one, ast.Call) and name_of(one) in ("range", "trange")]
+            begins = any(_speaks_of(one.args[0], flag.dest) for one in loops if len(one.args) > 1)
+            targets = (target for one in every if isinstance(one, ast.Assign) for target in one.targets)
+            if begins and not any(getattr(target, "attr", "") == flag.dest for target in targets):
+                return f"{flag.name} {_NUMBER}"
+    return ""
+
+
+def _speaks_of(node: ast.expr, dest: str) -> bool:
+    return any(isinstance(one, ast.Attribute) and one.attr == dest for one in ast.walk(node))
 
 
 def _is_meant(flag: ScriptFlag, script: Script, pattern: re.Pattern[str], *, resumes: bool) -> bool:
@@ -169,8 +203,18 @@ def _configured(script: Script) -> str:
     """A key of the configuration that is empty or says no, as `ckpt_path: null`, if `key=value` may be given for it."""
     if not ("hydra" in script.imports or script.takes_pairs):
         return ""
-    unset = script.unset_settings
+    unset = {**dict.fromkeys(_asked_for(script), False), **script.unset_settings}
     return next((f"{key}={'True' if unset[key] else _NEWEST}" for key in _CONFIGURED if key in unset), "")
+
+
+def _asked_for(script: Script) -> list[str]:
+    """The keys that it can do without: `given.get("input_model")`."""
+    trees = [tree for tree in (script.tree, *script.modules.values()) if tree and script.takes_pairs]
+    calls = (
+        one for tree in trees for one in nodes(tree) if isinstance(one, ast.Call) and name_of(one) in ("get", "pop")
+    )
+    plain = (one for one in calls if len(one.args) == 1 or getattr(one.args[1], "value", "") is None)
+    return [word for one in plain for word in texts(one.args[:1])]
 
 
 def _is_used(script: Script, dest: str, callers: tuple[str, ...]) -> bool:

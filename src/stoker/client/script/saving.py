@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -38,6 +38,7 @@ _SAVERS: dict[str, tuple[int, tuple[str, ...]]] = {
     "save_file": (1, ("filename",)),
     "copyfile": (1, ("dst",)),
     "copy": (1, ("dst",)),
+    "save_params": (0, ("f_params", "filename", "path")),  # of skorch
     "save_checkpoint": (0, ("filepath", "save_dir", "ckpt_dir")),
     "File": (0, ("name",)),  # of h5py
     "replace": (1, ("dst",)),
@@ -48,7 +49,15 @@ _OF_NUMPY = ("np", "numpy", "jnp")  # whose `save` takes the path first
 _OF_MODULES = ("replace", "rename", "move", "copy")  # of `os` and `shutil`: texts and dictionaries have them, too
 _MOVERS = (*_OF_MODULES, "copyfile")
 # These write a model whatever its name is; without a suffix it is a folder.
-_MODEL_SAVERS = ("save_model", "save_weights", "save_pretrained", "save_state", "save_checkpoint", "to_disk")
+_MODEL_SAVERS = (
+    "save_model",
+    "save_params",
+    "save_weights",
+    "save_pretrained",
+    "save_state",
+    "save_checkpoint",
+    "to_disk",
+)
 _FILE_SAVERS = ("savetxt", "tofile", "tree_serialise_leaves", "save_replay_buffer", "save_word2vec_format")
 _PICKLES = ("pickle", "cPickle", "cloudpickle", "dill", "joblib")  # modules that write no settings or logs
 _ENDINGS = {"save": ".zip", "save_replay_buffer": ".pkl"}  # that Stable-Baselines3 adds
@@ -64,10 +73,19 @@ _CALLBACKS: dict[str, tuple[str, ...]] = {  # callbacks that save repeatedly, an
     "DiskSaver": ("dirname",),
     "JournalFileStorage": ("file_path",),
     "JournalFileBackend": ("file_path",),
+    "Checkpoint": ("dirname",),  # of skorch; others are told of what to save only
     "Memory": ("location",),  # of joblib, which computes nothing twice
 }
 # Of these, whatever it is called.
-_FOLDERS = ("CheckpointCallback", "EvalCallback", "DiskSaver", "Memory", "BackupAndRestore", "CheckpointManager")
+_FOLDERS = (
+    "Checkpoint",
+    "CheckpointCallback",
+    "EvalCallback",
+    "DiskSaver",
+    "Memory",
+    "BackupAndRestore",
+    "CheckpointManager",
+)
 _ROOTS = {"output_dir": ("Arguments", "Config", "Trainer"), "work_dir": ("Runner",)}  # and how such classes are called
 _LOADERS = (
     "load",
@@ -114,6 +132,7 @@ def saving(trees: Iterable[ast.AST], values: Values, imports: set[str], depth: i
                 found.loads += [
                     path for one in _places(node, name) for text in values.texts(one) if (path := as_path(text))
                 ]
+    saved += [(path, True, False) for path in _instantiated(values.known)]
     parts = {path for path in map(as_path, _moved_from(values)) if path}  # written under another name first
     saved = [(below(elsewhere, path), surely, moved) for path, surely, moved in saved if path not in parts]
     found.loads = [below(elsewhere, path) for path in found.loads]
@@ -136,8 +155,19 @@ def _is_doubtful(call: ast.Call, name: str, path: str) -> bool:
     return name == "save" and not _is_named(path) and getattr(getattr(call.func, "value", None), "id", "") != "torch"
 
 
+def _instantiated(known: Mapping[str, str]) -> Iterator[str]:
+    """Where the callbacks save that a configuration names as `_target_`."""
+    for name, target in known.items():
+        begin, whole, rest = name.rpartition("_target_")
+        for key in _CALLBACKS.get(target.rpartition(".")[2], ()) if whole and not rest else ():
+            if path := as_path(known.get(f"{begin}{key}")):
+                yield _folder(path)
+
+
 def moved_to(values: Values) -> str:
     """The folder that the script changes to, if it is one that is known."""
+    if values.moved:
+        return as_path(values.moved).rstrip("/")
     calls = values.code.called("chdir")
     texts = {as_path(values.text(call.args[0])) for call in calls if call.args}
     return texts.pop().rstrip("/") if len(texts) == 1 else ""

@@ -12,7 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from stoker.client.script.configured import computed, configuration, first_of, flatten, folder_variable, unset_keys
+from stoker.client.script.configured import (
+    computed,
+    configuration,
+    first_of,
+    flatten,
+    folder_variable,
+    run_dir,
+    unset_keys,
+)
 from stoker.client.script.flags import (
     ScriptFlag,
     Subcommand,
@@ -135,8 +143,9 @@ class Script:
         self.from_root = (
             self.from_root and own != folder and all(not one.is_relative_to(folder / "src") for one in other)
         )
-        known = self.values.known
+        known, moved = self.values.known, self.values.moved
         self.values = gather(self.tree, *self.modules.values())
+        self.values.moved = moved
         for path, tree in ((folder / self.path, self.tree), *self.modules.items()):
             place_file(self.values, tree, path.relative_to(folder).as_posix() if path.is_relative_to(folder) else "")
         inside = Script(self.path, values=self.values)
@@ -189,6 +198,10 @@ def look(path: Path, name: str) -> Script | None:
     script.values.known |= flatten(config)
     script.unset_settings = unset_keys(config)
     script.values.known |= _defaults(script.flags)
+    if "hydra" in script.imports:
+        made, moved = run_dir(script.values.known, tree)
+        script.values.moved = made if moved else ""
+        _note_written(script, made, is_folder=True)
     return script
 
 

@@ -1,4 +1,5 @@
-"""The command that a README shows or a shell script runs: for what a script requires, or if there is no script."""
+"""The command that a README shows, or a Makefile or a shell script runs: for what a script requires, or if there is no
+script."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from stoker.model.job.commandline import ShellCommand, commands
 
 _READMES = ("README.md", "README.rst", "README.txt", "README")
 _MOST_OF_README = _MOST_OF_WRAPPER = 100_000
+_MAKEFILES = ("Makefile", "makefile", "GNUmakefile")
 _WRAPPERS = ("", "scripts/", "script/", "bin/", "run/", "shell/", "sh/", "tools/", "experiments/", "examples/")
 _WANTS_ARGUMENTS = re.compile(r"\$([1-9]|\{[1-9]\})")  # not `${1:-default}`
 _ASSIGNED = re.compile(r"""^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)=("[^"\n]*"|'[^'\n]*'|[^\s;&|#()`]*)""", re.M)
@@ -22,39 +24,83 @@ _CONFIG_FLAG = re.compile(r"(config|cfg|conf|opt|yaml)([_-]?(file|path))?")
 _CONFIGS = ("*config*", "configs/*", "config/*", "conf/*", "cfg/*", "cfgs/*", "options/*")
 _CONFIG_FILES = (".yaml", ".yml", ".json", ".toml")
 _STAND_IN = re.compile(r"[<>$\[\]{}*|\\]|\.\.\.|…|(?i:(^|[ /_-])(your|path[/_-]to)\b)")
+_NOT_TRAINING = re.compile(r"--?(do[_-])?(eval|evaluate|test|predict|inference|render|demo|export)([_-]only)?")
+_ALL_ARGUMENTS = re.compile(r"""[ \t]+["']?\$(@|\*|\{@\})["']?""")  # those of the shell script itself
+_MAKE_ASSIGNED = re.compile(r"^([A-Za-z_]\w*)[ \t]*[:?]?=[ \t]*(.*?)[ \t]*$", re.M)
+_MAKE_USED = re.compile(r"\$[({](\w+)[)}]")
+_STARTS_FROM = re.compile(r"(?i)resume|restore|load|ckpt|checkpoint|weights|pretrained|init")  # flags
+# What a shell script does to a machine that is new: a run has its software from elsewhere.
+_SETS_UP = re.compile(
+    r"\b(curl|wget|sudo|apt(-get)?|pip3? install|uv (sync|venv|pip)|conda|module load|source \S*activate)\b"
+)
 
 
 def shown(folder: Path, script: Script | None) -> tuple[str, ShellCommand] | None:
     """The first line that starts the script, or without one a module that trains, with nothing to fill in."""
-    for line in _readme(folder):
+    for line in (*_readme(folder), *_makefile(folder)) if script is not None else _readme(folder):
         found = commands(line) if any(word in line for word in ("python", "torchrun", "accelerate")) else []
         if len(found) == 1 and found[0].trains and not _STAND_IN.search(line):
-            if script is not None and found[0].script.removeprefix("./") == script.path:
+            if script is not None and _starts(found[0], script):
                 return line, found[0]
             if script is None and found[0].module and "train" in found[0].words:
                 return line, found[0]
     return None
 
 
+def _starts(command: ShellCommand, script: Script) -> bool:
+    path = command.script.removeprefix("./") or f"{command.module.replace('.', '/')}.py"
+    return path == script.path and not any(_NOT_TRAINING.fullmatch(word) for word in command.words)
+
+
+def _arguments(command: ShellCommand, script: Script) -> tuple[str, ...]:
+    started = next(at for at, word in enumerate(command.words) if word == command.module or word.endswith(script.path))
+    return command.words[started + 1 :]
+
+
 def completed(folder: Path, script: Script, command: str, places: int) -> str:
-    """The command with what the script requires and a README gives it: also as many arguments without a name."""
+    """The command with what the script requires and a README gives it: also as many arguments without a name. And with
+    files of the folder that it names for options without a default: without its configuration, a script trains
+    something else, or nothing."""
     known = set(command.split())
     missing = [flag for flag in script.flags if flag.required and not flag.positional and flag.name not in known]
-    line = shown(folder, script) if missing or places else None
+    line = shown(folder, script)
     if line is None and len(missing) == 1 and not places:
         return _configured(folder, command, missing[0])
-    if line is None or script.subcommand:
+    words = _arguments(line[1], script) if line else ()
+    if script.subcommand:
         return command
-    words = line[1].words
-    after = words[next(at for at, word in enumerate(words) if word.endswith(script.path)) + 1 :]
-    first = list(takewhile(lambda word: not word.startswith("-"), after))
+    first = list(takewhile(lambda word: not word.startswith("-"), words))
     pairs = {one.partition("=")[0]: (one, two) for one, two in pairwise((*words, ""))}
     told = [next((pairs[name] for name in (flag.name, flag.short) if name in pairs), None) for flag in missing]
     if len(first) < places or None in told:
         return command
     given = [shlex.quote(one) for one in first[:places]]
     given += sorted(one[0] if "=" in one[0] else f"{one[0]} {shlex.quote(one[1])}" for one in told if one)
-    return " ".join([command, *given])
+    every = [words] if line else [_arguments(one, script) for one in _wrapped(folder, script)]
+    whole = " ".join([command, *given])
+    return " ".join([whole, *_files_named(folder, script, every[0] if every else (), set(whole.split()))])
+
+
+def gives_places(folder: Path, script: Script) -> bool:
+    """Whether a README says all arguments without a name, so that none has to be guessed."""
+    line = shown(folder, script)
+    first = [*takewhile(lambda word: not word.startswith("-"), _arguments(line[1], script))] if line else []
+    return len(first) == len([flag for flag in script.flags if flag.positional])
+
+
+def _files_named(folder: Path, script: Script, words: tuple[str, ...], known: set[str]) -> list[str]:
+    """`--config configs/small.txt` for an option without a default, and `config=train.conf`."""
+    decided = {name for flag in script.flags if flag.default for name in (flag.name, flag.short)}
+    found = []
+    for before, word in pairwise(("", *words)):
+        name, equals, value = word.rpartition("=")
+        flag = name if equals else before
+        text = value if equals else word
+        option = flag.startswith("-") and flag not in {*decided, *known} and not _STARTS_FROM.search(flag)
+        pair = equals and not name.startswith("-") and name.isidentifier()
+        if (option or pair) and not text.startswith("-") and (folder / text).is_file() and word not in known:
+            found.append(shlex.quote(word) if equals else f"{flag} {shlex.quote(word)}")
+    return found
 
 
 def _configured(folder: Path, command: str, flag: ScriptFlag) -> str:
@@ -77,9 +123,36 @@ def _readme(folder: Path) -> list[str]:
     return [line.strip().strip("`").removeprefix("$ ").strip() for line in (*text.splitlines(), *inside)]
 
 
+def _makefile(folder: Path) -> list[str]:
+    """The commands in it, with the values of its variables."""
+    text = _text(next((folder / name for name in _MAKEFILES if (folder / name).is_file()), folder / _MAKEFILES[0]))
+    text = text.replace("\\\n", " ")
+    known: dict[str, str] = dict(_MAKE_ASSIGNED.findall(text))
+
+    def value(found: re.Match[str]) -> str:
+        return known.get(found[1], found[0])
+
+    recipes = [line.lstrip("\t@- ") for line in text.splitlines() if line.startswith("\t")]
+    return [_MAKE_USED.sub(value, _MAKE_USED.sub(value, line)).strip() for line in recipes]
+
+
+def _wrapped(folder: Path, script: Script) -> list[ShellCommand]:
+    """Where shell scripts start this one, with nothing to fill in."""
+    found = []
+    for start in (path for inside in _WRAPPERS for path in _wrappers(folder, inside)):
+        text = _ALL_ARGUMENTS.sub("", _expanded(_text(folder / start)))
+        found += [one for one in commands(text) if one.trains and _starts(one, script)]
+    return [one for one in found if not _STAND_IN.search(" ".join(one.words))]
+
+
 def wrapper(folder: Path) -> str | None:
     """A shell script that starts Python, in the folder itself."""
     return next(iter(_wrappers(folder, "")), None)
+
+
+def sets_up(folder: Path, wrapper: str) -> bool:
+    """Whether it installs software or enters an environment first."""
+    return bool(_SETS_UP.search(_text(folder / wrapper)))
 
 
 def wrapper_of(folder: Path, script: Script, missing: set[str]) -> str | None:

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -16,19 +16,21 @@ from stoker.client.script.flags import ScriptFlag, told_to_train
 from stoker.client.script.opened import opens_beside
 from stoker.client.script.resumeflag import resume_arguments
 from stoker.client.script.script import Script, look
-from stoker.client.script.shown import completed, shown, started_in, told_by, wrapper, wrapper_of
-from stoker.client.script.suggestions import SuggestedPlaces, advice, candidates, places
+from stoker.client.script.shown import completed, gives_places, sets_up, shown, started_in, told_by, wrapper, wrapper_of
+from stoker.client.script.suggestions import SuggestedPlaces, advice, bringing_inside, candidates, from_root, places
 from stoker.errors import BadInput
 from stoker.model.job.commandline import NOTEBOOK, ShellCommand
 
 _OUTPUT_FLAG = re.compile(
     r"(output|outputs|out|save|result|results|model|artifacts?|work|working|exp|experiments?|run)s?[_-]?"
-    r"(dir|folder|root|directory)|outputs?|out|outf|output[_-]path|work[_-]?space"
+    r"(dir|folder|root|directory)|(save|output)[_-](models?|results?)[_-](dir|folder|root|directory)|outputs?|out|outf|output[_-]path|work[_-]?space"
 )
 _OUTPUT_FILE_FLAG = re.compile(r"(output|out|save|model_save|save_model)[_-](file|path)")
 _FILE = re.compile(r"[^/]\.[A-Za-z]\w*$")
 _SUFFIXES = {"torch": ".pt", "tensorflow": ".keras", "keras": ".keras", "joblib": ".joblib", "numpy": ".npz"}
-_CHECKPOINT_FLAG = re.compile(r"(checkpoint|ckpt)s?[_-](dir|folder|root|directory)|checkpoints|ckpts")
+_CHECKPOINT_FLAG = re.compile(
+    r"((save|output)[_-])?(checkpoint|ckpt)s?[_-]((models?|save)[_-])?(dir|folder|root|directory)|checkpoints|ckpts"
+)
 _DATA_FLAG = re.compile(r"(\w+[_-])?(data|dataset|input|inputs|images|corpus|train)([_-](dir|path|folder|root|file))?")
 _DATA_PLACES = ("data", "dataset", "datasets", "input", "inputs", "images")
 _OF_ATTEMPT = "${outputs}/$STOKER_ATTEMPT"  # for a script that never starts in a folder that exists
@@ -55,7 +57,10 @@ def propose(folder: Path, named: Path | None = None) -> Proposal:
     found = candidates(folder) if named is None else None
     script = found.best if found else _named(folder, named or Path())
     start = wrapper(folder) if found and (script is None or "/" in script.path) else None
-    if found and script and not start and (missing := _missing(script, folder)):
+    missing = _missing(script, folder) if found and script else set()
+    if start and script and not missing and sets_up(folder, start):
+        start = None
+    if script and missing and not start:
         start = wrapper_of(folder, script, missing)
     if named is not None and named.suffix in (".sh", ".bash"):
         start = named.as_posix()
@@ -123,10 +128,11 @@ def _draft(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -
     )
     script.configure(folder, words or tuple(command.split()))
     given = told_by(script, words) if wrapped else _given(script, command)
+    script.folder_variables += bringing_inside(script, given | dict.fromkeys(script.folder_variables, "outputs"))
     given |= dict.fromkeys(script.folder_variables, "outputs")
     resume = "" if wrapped else resume_arguments(script, given, resumes=places(script, given, command).resumes)
     about = "" if wrapped else "\n".join(_about_flags(script, f"{command} {resume}"))
-    found = _from_root(places(script, given, command, told_to_resume=bool(resume)), script, command)
+    found = from_root(places(script, given, command, told_to_resume=bool(resume)), script, command)
     if found.once and "${checkpoint." in resume and "${outputs}" in command:
         command = command.replace("${outputs}", _OF_ATTEMPT)
         found = found._replace(creates=False)
@@ -158,22 +164,6 @@ def _brought_inside(command: str, script: Script) -> str:
         if any(PurePosixPath(one).is_relative_to(path) for one in saved):
             command += f" {flag.name} ${{checkpoints}}" + (f"/{shlex.quote(path.name)}" if path.suffix else "")
     return command
-
-
-def _from_root(found: SuggestedPlaces, script: Script, command: str) -> SuggestedPlaces:
-    """Paths that a script writes are relative to the folder it runs in: its own, `src` for a module in it, or the
-    job file's folder. So are paths in the command."""
-    folder = PurePosixPath("src" if command.startswith("cd src && ") else script.runs_in)
-    if folder == PurePosixPath("."):
-        return found
-    named = {place for place in ("outputs", "checkpoints") if f"${{{place}}}" in command}
-
-    def placed(path: str) -> str:
-        if PurePosixPath(path).parts[0] in named:
-            return path
-        return os.path.normpath(folder / path) + ("/" if path.endswith("/") else "")
-
-    return found._replace(outputs=placed(found.outputs), checkpoints=tuple(placed(one) for one in found.checkpoints))
 
 
 def _named(folder: Path, path: Path) -> Script | None:
@@ -269,19 +259,30 @@ def _given(script: Script, command: str) -> dict[str, str]:
     """The values of flags in the script, given the command."""
     words = command.split()
     values = {one: two for one, two in pairwise(words) if one.startswith("-")}
-    folders = {"${outputs}": "outputs", "${checkpoints}": "checkpoints"}
+    values |= _positional(script, words)
     return {
-        flag.dest: re.sub(r"\$\{(outputs|checkpoints)\}", lambda found: folders[found[0]], values[flag.name])
+        flag.dest: re.sub(r"\$\{(outputs|checkpoints)\}", r"\1", values[flag.name])
         for flag in script.flags
-        if "${outputs}" in values.get(flag.name, "") or "${checkpoints}" in values.get(flag.name, "")
+        if any(place in values.get(flag.name, "") for place in ("${outputs}", "${checkpoints}"))
+        or (flag.positional and flag.name in values and "$" not in values[flag.name])
     }
+
+
+def _positional(script: Script, words: list[str]) -> dict[str, str]:
+    """The arguments without a name directly behind the script, if it takes as many."""
+    begin = len(_start(script)) + bool(script.subcommand)
+    given = list(takewhile(lambda word: not word.startswith("-"), words[begin:]))
+    names = [flag.name for flag in script.flags if flag.positional]
+    return dict(zip(names, given, strict=True)) if len(names) == len(given) else {}
 
 
 def _data(script: Script, folder: Path) -> dict[str, tuple[str, str]]:
     """Inputs by name: the flag that takes it, and the path as the job file writes it."""
     found: dict[str, tuple[str, str]] = {}
+    places = [flag.name for flag in script.flags if flag.positional]
+    told = places if places and gives_places(folder, script) else []
     for flag in script.flags:
-        if not _DATA_FLAG.fullmatch(flag.bare) or flag.switch:
+        if not _DATA_FLAG.fullmatch(flag.bare) or flag.switch or flag.name in told:
             continue
         path = _existing(flag, folder)
         key = re.sub(r"\W", "_", re.sub(r"[_-](dir|path|folder|root|file)$", "", flag.bare))

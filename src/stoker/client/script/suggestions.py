@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from stoker.client.script.configured import place_variables
 from stoker.client.script.folding import UNKNOWN
 from stoker.client.script.localcode import name_of, nodes
 from stoker.client.script.resumeflag import refused
@@ -179,6 +180,31 @@ def places(script: Script, given: dict[str, str], command: str, *, told_to_resum
     )
 
 
+def bringing_inside(script: Script, given: dict[str, str]) -> list[str]:
+    """The variable of the environment that moves what the script saves outside, as in `~/.cache`, to a path that is
+    kept."""
+    if not script.tree or not script.saving(given).outside:
+        return []
+    names = place_variables([script.tree, *script.modules.values()])
+    return [name for name in names if not script.saving({**given, name: "outputs"}).outside][:1]
+
+
+def from_root(found: SuggestedPlaces, script: Script, command: str) -> SuggestedPlaces:
+    """Paths that a script writes are relative to the folder it runs in: its own, `src` for a module in it, or the
+    job file's folder. So are paths in the command."""
+    folder = PurePosixPath("src" if command.startswith("cd src && ") else script.runs_in)
+    if folder == PurePosixPath("."):
+        return found
+    named = {place for place in ("outputs", "checkpoints") if f"${{{place}}}" in command}
+
+    def placed(path: str) -> str:
+        if PurePosixPath(path).parts[0] in named:
+            return path
+        return os.path.normpath(folder / path) + ("/" if path.endswith("/") else "")
+
+    return found._replace(outputs=placed(found.outputs), checkpoints=tuple(placed(one) for one in found.checkpoints))
+
+
 def _place(path: str) -> str:
     """What the job file names: its folder, or the file if it is next to the script."""
     if up := climbs(path):
@@ -212,6 +238,8 @@ _RESUMING_BY_NATURE = (
     "load_study",
     "RDBStorage",
     "CheckpointManager",
+    "LoadInitState",
+    "Memory",
     "LightningCLI",
     "JournalStorage",
 )

@@ -12,7 +12,9 @@ from stoker.model.job.sections import CheckpointPaths
 from stoker.model.snapshot import CheckpointSet, Entry
 
 
-def of(work: Path, named: list[str], paths: list[str], texts: list[str] | None = None) -> str:
+def of(
+    work: Path, named: list[str], paths: list[str], texts: list[str] | None = None, *, numbered: bool = False
+) -> str:
     """Of files written in this order."""
     for path, text in zip(paths, texts or ["x" * 1000] * len(paths), strict=True):
         (work / path).parent.mkdir(parents=True, exist_ok=True)
@@ -20,7 +22,7 @@ def of(work: Path, named: list[str], paths: list[str], texts: list[str] | None =
     entries = tuple(Entry(path, sha256="0" * 64, size_bytes=1) for path in sorted(paths))
     times = {path: number for number, path in enumerate(paths)}
     found = CheckpointSet(1, 1, datetime.now(UTC), entries, changed_ns=times)
-    return newest(found, CheckpointPaths(named), work)
+    return newest(found, CheckpointPaths(named), work, numbered=numbered)
 
 
 @pytest.mark.parametrize(
@@ -82,3 +84,15 @@ def test_a_small_file_called_latest_is_followed(tmp_path: Path) -> None:
 
 def test_a_set_without_files_has_none(tmp_path: Path) -> None:
     assert of(tmp_path, ["ckpt"], []) == ""
+
+
+def test_a_name_with_a_number_wins_where_the_script_is_told_a_number(tmp_path: Path) -> None:
+    written = ["ck/11_net_G.pth", "ck/opt.txt", "ck/12_net_G.pth", "ck/latest_net_G.pth"]
+    assert of(tmp_path, ["ck"], written, numbered=True) == "ck/12_net_G.pth"
+    assert of(tmp_path, ["ck"], written) == "ck/latest_net_G.pth"
+    assert of(tmp_path, ["ck"], ["ck/latest_net_G.pth"], numbered=True) == "ck/latest_net_G.pth"
+    inside = ["out/base_checkpoints/d20/model_000010.pt", "out/base_checkpoints/d20/meta_000010.json"]
+    assert of(tmp_path, ["out"], inside, numbered=True) == "out/base_checkpoints/d20/model_000010.pt"
+    parts = ["out/checkpoint-500/model-00001-of-2.bin", "out/checkpoint-500/model-00002-of-2.bin"]
+    assert of(tmp_path, ["out"], parts, numbered=True) == "out/checkpoint-500"
+    assert of(tmp_path, ["out"], ["out/500/a-1.bin"], numbered=True) == "out/500"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,20 @@ def test_any_other_line_is_left_to_the_shell(line: str) -> None:
 def test_a_script_that_resumes_by_a_number_gets_that_of_its_newest_checkpoint(newest: str, expected: str) -> None:
     given = orders("python t.py", resume="--resume_iters ${checkpoint.number}")
     assert command_line(given, FOLDER, newest) == f"exec python t.py{expected}"
+
+
+@pytest.mark.parametrize(
+    ("resume", "newest", "expected"),
+    [
+        ("ckpt_path=${checkpoint.newest}", "ck/epoch=3.ckpt", ["""ckpt_path="/node/work/ck/epoch=3.ckpt\""""]),
+        ("+ckpt_path=${checkpoint.newest}", "ck/epoch=3.ckpt", ["""+ckpt_path="/node/work/ck/epoch=3.ckpt\""""]),
+        ("ckpt_path=${checkpoint.newest}", "ck/last.ckpt", ["ckpt_path=/node/work/ck/last.ckpt"]),
+        ("--ckpt_path=${checkpoint.newest}", "ck/epoch=3.ckpt", ["--ckpt_path=/node/work/ck/epoch=3.ckpt"]),
+    ],
+)
+def test_a_name_with_an_equals_sign_is_a_quoted_text_in_a_pair(resume: str, newest: str, expected: list[str]) -> None:
+    line = command_line(orders("python t.py", resume=resume), FOLDER, newest)
+    assert shlex.split(line.removeprefix("exec python t.py")) == expected
 
 
 def test_the_first_checkpoint_folder_is_the_one_that_is_named() -> None:

@@ -18,7 +18,7 @@ def job_of(folder: Path, **files: str) -> Job:
     """The job for these files: `a__b_py` is `a/b.py`."""
     for name, text in files.items():
         stem, _, ending = name.replace("__", "/").rpartition("_")
-        path = folder / f"{stem}.{ending}"
+        path = folder / (f"{stem}.{ending}" if ending else stem)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (folder / "stoker.yaml").write_text(propose(folder).text)
@@ -104,6 +104,93 @@ def test_the_readme_gives_the_arguments_without_a_name(tmp_path: Path) -> None:
     shown = "python train.py configs/a.py --work-dir x\n"
     job = job_of(tmp_path, train_py=TRAIN + options, configs__a_py="", README_md=shown)
     assert job.run == "python train.py --work-dir ${outputs} configs/a.py"
+
+
+CONFIG = "p = argparse.ArgumentParser()\np.add_argument('--config')\np.add_argument('--rate', default='0.1')\n"
+
+
+def test_a_file_that_the_readme_gives_to_an_option_without_a_default_is_given(tmp_path: Path) -> None:
+    shown = "python train.py --config configs/a.txt --rate 0.5 --name x --resume configs/a.txt\n"
+    files = {"train_py": TRAIN + CONFIG, "configs__a_txt": "basedir = logs\n"}
+    assert job_of(tmp_path / "a", **files, README_md=shown).run == "python train.py --config configs/a.txt"
+    gone = shown.replace("a.txt", "b.txt")
+    assert job_of(tmp_path / "b", **files, README_md=gone).run == "python train.py"
+    evaluates = shown.replace("--name x", "--render_only")
+    assert job_of(tmp_path / "c", **files, README_md=evaluates).run == "python train.py"
+
+
+def test_a_file_that_the_readme_gives_as_a_pair_is_given(tmp_path: Path) -> None:
+    code = TRAIN + "given = dict(word.split('=', 1) for word in sys.argv[1:])\n"
+    shown = "Run\n```\npython train.py config=train.conf num_trees=9\n```\n"
+    assert (
+        job_of(tmp_path, train_py=code, train_conf="a = 1", README_md=shown).run == "python train.py config=train.conf"
+    )
+
+
+def test_a_file_that_a_shell_script_gives_to_an_option_of_a_library_is_given(tmp_path: Path) -> None:
+    starts = '#!/bin/bash\npython train.py --deepspeed --deepspeed_config ds.json "$@"\n'
+    job = job_of(tmp_path, train_py=TRAIN + CONFIG, ds_json="{}", run_sh=starts)
+    assert job.run == "python train.py --deepspeed_config ds.json"
+
+
+def test_a_makefile_gives_the_arguments_without_a_name(tmp_path: Path) -> None:
+    code = (
+        "import click, joblib\nfrom sklearn.svm import SVC\n@click.command()\n@click.argument('data')\n"
+        "@click.argument('model')\ndef main(data, model):\n    joblib.dump(SVC().fit(data), model)\nmain()\n"
+    )
+    recipe = "PY = python3\n\ntrain:\n\t@$(PY) -m src.models.train_model data/a.csv models/m.joblib\n"
+    job = job_of(tmp_path, src__models__train_model_py=code, data__a_csv="1", Makefile_=recipe)
+    assert job.run == "python src/models/train_model.py data/a.csv models/m.joblib"
+    assert job.checkpoints == ("models",)
+
+
+def test_a_shell_script_that_sets_up_a_machine_is_not_what_a_run_starts(tmp_path: Path) -> None:
+    starts = "curl -LsSf https://example.com/uv.sh | sh\nsource .venv/bin/activate\npython -m scripts.base_train\n"
+    job = job_of(tmp_path / "a", scripts__base_train_py=TRAIN + "import lib\n", lib_py="", speedrun_sh=starts)
+    assert job.run == "python -m scripts.base_train"
+    plain = job_of(tmp_path / "b", scripts__base_train_py=TRAIN, speedrun_sh="python scripts/base_train.py --depth 4\n")
+    assert plain.run == "bash speedrun.sh"
+
+
+BASE = """
+def base():
+    if os.environ.get("CHAT_BASE_DIR"):
+        folder = os.environ.get("CHAT_BASE_DIR")
+    else:
+        folder = os.path.join(os.path.expanduser("~"), ".cache", "chat")
+    return folder
+"""
+
+
+def test_a_variable_that_moves_what_is_saved_outside_is_set(tmp_path: Path) -> None:
+    saves = "torch.save({}, os.path.join(base(), 'last.pt'))\n"
+    job = job_of(tmp_path / "a", train_py=TRAIN + BASE + saves)
+    assert (dict(job.env), job.checkpoints) == ({"CHAT_BASE_DIR": "outputs"}, ("outputs",))
+    assert not job_of(tmp_path / "b", train_py=TRAIN + BASE + "torch.save({}, '/models/m.pt')\n").env
+
+
+HYDRA = "import hydra\n@hydra.main({0}config_path='conf', config_name='train')\ndef main(cfg):\n    {1}\nmain()\n"
+PATHS = "root: ${oc.env:PROJECT_ROOT}\nlogs: ${paths.root}/logs\nout: ${hydra:runtime.output_dir}\n"
+OWN_RUN = "run:\n  dir: ${paths.logs}/train/${now:%Y-%m-%d}\n"
+KEEPS = "checkpoint:\n  _target_: lightning.pytorch.callbacks.ModelCheckpoint\n  dirpath: ${paths.out}/checkpoints\n"
+
+
+def test_the_files_that_hydra_puts_together_say_where_a_script_saves(tmp_path: Path) -> None:
+    job = job_of(
+        tmp_path,
+        train_py=TRAIN + HYDRA.format("version_base='1.3', ", "fit(cfg)"),
+        conf__train_yaml="defaults:\n  - _self_\n  - paths: here\n  - callbacks: default\n  - hydra: own\n",
+        conf__paths__here_yaml=PATHS,
+        conf__callbacks__default_yaml=KEEPS,
+        conf__hydra__own_yaml=OWN_RUN,
+    )
+    assert (job.outputs, job.checkpoints) == ("logs", ("logs/train/*/checkpoints",))
+
+
+@pytest.mark.parametrize(("version", "kept"), [("", "outputs"), ("version_base=None, ", "model.pt")])
+def test_up_to_a_version_hydra_moves_a_script_to_a_folder_of_its_own(version: str, kept: str, tmp_path: Path) -> None:
+    code = TRAIN + HYDRA.format(version, "torch.save({}, 'model.pt')")
+    assert job_of(tmp_path, train_py=code, conf__train_yaml="lr: 0.1\n").checkpoints == (kept,)
 
 
 def test_options_of_absl_that_are_marked_are_required(tmp_path: Path) -> None:

@@ -73,6 +73,31 @@ def test_a_flag_is_taken_for_what_it_says(tmp_path: Path, declared: str, expecte
     assert resume(tmp_path, f"{HEAD}p.add_argument({declared}){LOADS.format(name)}") == expected
 
 
+BEGINS = """
+a = p.parse_args()
+if {when}:
+    model.load_state_dict(torch.load("saved/G_%s.pth" % a.{load}))
+for epoch in range(a.{first}, 60):
+    torch.save(model.state_dict(), "saved/G_%d.pth" % epoch)
+"""
+EPOCH = 'p.add_argument("--epoch", type=int, default=0, help="epoch to start from")\n'
+START = (
+    'p.add_argument("--start_epoch", type=int, default=1)\np.add_argument("--continue_train", action="store_true")\n'
+)
+
+
+def test_a_number_that_the_loop_begins_with_is_given_if_the_script_reads_it_from_nowhere(tmp_path: Path) -> None:
+    number = "${checkpoint.number}"
+    loads = BEGINS.format(when="a.epoch != 0", load="epoch", first="epoch")
+    assert resume(tmp_path, HEAD + EPOCH + loads) == f"--epoch {number}"
+    told = BEGINS.format(when="a.continue_train", load="which", first="start_epoch")
+    assert resume(tmp_path, HEAD + START + told) == f"--continue_train --start_epoch {number}"
+    reads = told.replace("for epoch", "a.start_epoch = state['epoch']\nfor epoch")
+    assert resume(tmp_path, HEAD + START + reads) == "--continue_train"
+    one_file = told.replace('"saved/G_%d.pth" % epoch', '"saved/G.pth"')
+    assert resume(tmp_path, HEAD + START + one_file) == "--continue_train", "its name has no number"
+
+
 def test_a_variable_of_the_flags_name_may_be_the_path_to_save_to_later_on(tmp_path: Path) -> None:
     code = """
 def train(checkpoint_path):
@@ -128,6 +153,12 @@ def test_an_empty_key_of_a_hydra_configuration_is_given(tmp_path: Path) -> None:
     (tmp_path / "conf" / "train.yaml").write_text("ckpt_path: null\ntrainer:\n  epochs: 3\n")
     code = "import hydra\n@hydra.main(config_path='conf', config_name='train')\ndef main(cfg): pass\n"
     assert resume(tmp_path, code) == f"ckpt_path={NEWEST}"
+
+
+def test_a_key_that_is_asked_for_and_has_no_value_is_given_as_a_pair(tmp_path: Path) -> None:
+    code = "import sys, lightgbm\ngiven = dict(word.split('=', 1) for word in sys.argv[1:])\n"
+    assert resume(tmp_path, code + "start = given.pop('input_model', None)\n") == f"input_model={NEWEST}"
+    assert resume(tmp_path, code + "start = given.pop('input_model', 'base.txt')\n") == ""
 
 
 DEEPSPEED = (

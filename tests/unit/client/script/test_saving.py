@@ -20,6 +20,14 @@ KEPT: dict[str, tuple[str, list[str]]] = {
         "CheckpointCallback(save_freq=9, save_path='./logs/', name_prefix='rl')\nmodel.save_replay_buffer('replay')",
         ["logs", "replay.pkl"],
     ),
+    "skorch": (
+        "from skorch.callbacks import Checkpoint\ncp = Checkpoint(dirname='exp1')\nnet.fit(X)\nnet.save_params(f_params='m.pkl')",
+        ["exp1", "m.pkl"],
+    ),
+    "two names": (
+        "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--name', default='x')\nfor name in names:\n    torch.save(m, 'net_%s.pth' % name)",
+        ["net_*.pth"],
+    ),
     "sb3 best": (SB3 + "EvalCallback(None, best_model_save_path='./best/')", ["best"]),
     "onnx": ("import torch\ntorch.onnx.export(torch.nn.Linear(1, 1), torch.zeros(1), 'model.onnx')", ["model.onnx"]),
     "savetxt": ("import numpy as np\nnp.savetxt('weights.csv', [1.0], delimiter=',')", ["weights.csv"]),
