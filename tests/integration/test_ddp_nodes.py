@@ -1,11 +1,10 @@
 """A training of two files as PyTorch's tutorials have them, with DistributedDataParallel on four nodes: unchanged and
-without a line of Stoker, it ends with the same weights after two evictions, up to rounding."""
+without a line of Stoker, it ends with the same bits after two evictions."""
 
 from __future__ import annotations
 
 import os
 import signal
-from array import array
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from shell import Shell
 from test_gangs import agent_of
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]
-EPOCHS = 40
+EPOCHS = 80
 
 DATA = """
     import torch
@@ -91,13 +90,13 @@ TRAIN = """
 """
 
 
-def weights(shell: Shell, run: str) -> list[float]:
+def weights(shell: Shell, run: str) -> bytes:
     """Of all ranks, which have the same."""
     shell.wait_for(lambda: shell.facts(run)["landed"], f"the outputs of {run}")
     found = sorted((shell.folder / "outputs" / run).rglob("*.bin"))
     assert [path.name for path in found] == [f"{rank}.bin" for rank in range(4)]
-    assert len({path.read_bytes() for path in found}) == 1
-    return list(array("f", found[0].read_bytes()))
+    (same,) = {path.read_bytes() for path in found}
+    return same
 
 
 def saved(shell: Shell, attempt: int) -> dict[str, Any]:
@@ -114,11 +113,13 @@ def saved(shell: Shell, attempt: int) -> dict[str, Any]:
     return shell.facts("hit-1")
 
 
-def test_a_training_of_two_files_on_four_nodes_ends_with_the_same_weights_after_two_evictions(shell: Shell) -> None:
+def test_a_training_of_two_files_on_four_nodes_ends_with_the_same_bits_after_two_evictions(shell: Shell) -> None:
     shell.write("datautils.py", DATA)
     shell.write("train.py", TRAIN)
-    shell.job(f"python train.py {EPOCHS}", nodes=4, checkpoints=["snapshot.pt"], env={"OMP_NUM_THREADS": "1"})
-    shell.stoker("run", "--set", "name=calm", patience_s=300)
+    shell.job(
+        f"python train.py {EPOCHS}", nodes=4, exact=True, checkpoints=["snapshot.pt"], env={"OMP_NUM_THREADS": "1"}
+    )
+    shell.stoker("run", "--set", "name=calm", "--set", "exact=false", patience_s=300)
     shell.stoker("run", "--set", "name=hit", "--detach")
     saved(shell, 1)
     shell.stoker("evict", "hit-1", "--notice", "5s")
@@ -131,5 +132,4 @@ def test_a_training_of_two_files_on_four_nodes_ends_with_the_same_weights_after_
     said = shell.stoker("logs", "hit-1").stdout
     starts = [int(line.rsplit(" ", 1)[1]) for line in said.splitlines() if "starts at epoch" in line]
     assert len(starts) == 12 and min(starts[4:]) > 0, said
-    # DistributedDataParallel adds up its first step after a start in another order: the last bits of four ranks differ.
-    assert weights(shell, "hit-1") == pytest.approx(weights(shell, "calm-1"), abs=1e-5)
+    assert weights(shell, "hit-1") == weights(shell, "calm-1")

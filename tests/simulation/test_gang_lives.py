@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from decimal import Decimal
 
 import pytest
 
-from stoker.engine.money import paying
-from stoker.engine.money.fuse import Allowance
-from stoker.engine.nodes.lease import spare_keys
-from stoker.engine.offers.market import Market
+from stoker.engine.money import fuse
 from stoker.model.job.job import Job, Spot
 from stoker.model.run.run import Run, RunState
 from stoker.testing.world.__main__ import described
@@ -129,13 +125,15 @@ def test_a_gang_that_may_lose_a_node_and_work_on_is_noticed(monkeypatch: pytest.
     assert found is not None and found.promise == "no half gang works"
 
 
-def test_a_gang_that_may_ask_for_any_number_of_spares_passes_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert broken(gangs(168)) is None
-    payable = paying.payable
+def test_a_gang_that_replaces_a_lost_node_with_money_that_it_has_not_passes_its_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert broken(gangs(30_000_677)) is None
 
-    def careless(run: Run, market: Market, allowance: Allowance | None, now: datetime, nodes: int = 1) -> Market | None:
-        return market if spare_keys(run) else payable(run, market, allowance, now, nodes)
+    def of_its_own_too(run: Run) -> bool:
+        costing = [one for one in run.spells if one.until is None]
+        return bool(fuse._working_rate(run)) and any(fuse._works_on(run, one) for one in costing)
 
-    monkeypatch.setattr(paying, "payable", careless)
-    found = broken(gangs(168))
+    monkeypatch.setattr(fuse, "_abandoned", of_its_own_too)
+    found = broken(gangs(30_000_677))
     assert found is not None and found.promise == "the budget"

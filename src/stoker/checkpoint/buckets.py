@@ -40,7 +40,7 @@ class Buckets:
         """As they are now. Does not wait for other ranks."""
         if not self._searched:
             self._search()
-        return {name: self._record(one) for name, one in self._named().items()}
+        return {name: self._record(one) for name, one in self.named().items()}
 
     def restore(self, records: Mapping[str, Record]) -> None:
         """Waits for all ranks. Wrappers that are still to be made are dealt with by `begin`."""
@@ -70,7 +70,7 @@ class Buckets:
                 if self._ordered:
                     use(wrapper)
 
-    def _named(self) -> dict[str, Any]:
+    def named(self) -> dict[str, Any]:
         """Two of the same signature are told apart by their order."""
         named: dict[str, Any] = {}
         for wrapper in self._wrappers:
@@ -92,7 +92,7 @@ class Buckets:
         return {"buckets": arranged, "order": order, "sync_buffers": wrapper.require_forward_param_sync}
 
     def _arrange(self) -> None:
-        for name, wrapper in self._named().items():
+        for name, wrapper in self.named().items():
             if name in self._waiting:
                 buckets = arrange(wrapper, self._waiting.pop(name))
                 self._wanted |= {id(wrapper): buckets} if buckets else {}
@@ -101,15 +101,20 @@ class Buckets:
 def arrange(wrapper: Any, record: Record) -> list[list[int]] | None:
     """Gives a wrapper that has made no backward pass the buckets of the record, as the first rank has them. Waits for
     all ranks."""
-    wrapper.require_forward_param_sync = record["sync_buffers"]
     if uses(wrapper):
-        return None
+        return rearrange(wrapper, record)
     distributed = sys.modules["torch.distributed"]
     everyone: list[Any] = [None] * distributed.get_world_size(wrapper.process_group)
     distributed.all_gather_object(everyone, record, group=wrapper.process_group)
-    buckets, order = everyone[0]["buckets"], everyone[0]["order"]
+    return rearrange(wrapper, {**everyone[0], "sync_buffers": record["sync_buffers"]})
+
+
+def rearrange(wrapper: Any, record: Record) -> list[list[int]] | None:
+    """The same where every rank of the wrapper has the same record. Waits for all of them."""
+    wrapper.require_forward_param_sync = record["sync_buffers"]
+    buckets, order = record["buckets"], record["order"]
     order = [index for bucket in buckets for index in bucket] if buckets else order
-    if not order:
+    if not order or uses(wrapper):
         return None
     if (reason := _hindrance(wrapper)) is not None:
         say(f"{reason}: the first step may be rounded differently than without the interruption")

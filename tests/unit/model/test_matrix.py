@@ -184,7 +184,7 @@ def test_values_that_a_field_cannot_have_are_refused_where_the_field_is() -> Non
     (problem,) = problems({"n": [1]}, data={"ants": {"path": "${matrix.n}"}})
     assert problem.field == "data.ants.path"
     assert [one.field for one in problems(None, nodes="${matrix.n}")] == ["nodes"]
-    (_, several) = (one for _, one in trial_jobs(job({"n": [1, 2]}, nodes="${matrix.n}", exact=True)))
+    (_, several) = (one for _, one in trial_jobs(job({"n": [1, "1..2"]}, nodes="${matrix.n}", exact=True)))
     with pytest.raises(JobInvalid):  # as when it is submitted
         replace(several, name=several.name)
 

@@ -58,14 +58,14 @@ class Ranks:
 
     def worked(self) -> None:
         """A step has ended on all ranks."""
-        if _store() is not None:
+        if group_store() is not None:
             self._step += 1
             self._passed = {}
             self._publish(_BEGUN)
 
     def passing(self, kind: str, frames: list[FrameType]) -> str:
         """Before an event. Returns its name, empty for a process that trains alone."""
-        if _store() is None:
+        if group_store() is None:
             return ""
         if not self._passed:
             self._publish(_BEGUN)
@@ -76,7 +76,7 @@ class Ranks:
 
     def others(self, event: str) -> dict[str, State]:
         """What each other rank was like at the event, a save, that this one is at."""
-        store, (own, world) = _store(), group()
+        store, (own, world) = group_store(), group()
         if store is None or not event:
             return {}
         found = {str(rank): self._at(store, rank, event) for rank in range(world) if rank != own}
@@ -100,7 +100,7 @@ class Ranks:
         return last
 
     def _publish(self, event: str) -> None:
-        store, (own, _) = _store(), group()
+        store, (own, _) = group_store(), group()
         store.set(
             _key(own, self._step, len(self._passed)), sidecar.as_text({"event": event, "state": self._describe()})
         )
@@ -111,12 +111,12 @@ class Ranks:
                 store.delete_key(_key(own, step, number))
 
 
-def _store() -> Any:
+def group_store() -> Any:
     """Of the group, in which ranks find each other; None for a process that trains alone."""
     distributed = sys.modules.get("torch.distributed")
     with suppress(AttributeError, RuntimeError, ValueError):
         if distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1:
-            return distributed.distributed_c10d._get_default_store()
+            return distributed.distributed_c10d._get_defaultgroup_store()
     return None
 
 

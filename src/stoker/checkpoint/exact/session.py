@@ -6,13 +6,16 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.checkpoint.exact import places, sidecar, states
 from stoker.checkpoint.exact.loaders import Loaders, Primers, continue_pass, without_new_workers
 from stoker.checkpoint.exact.places import Entering, Line, LoopId
 from stoker.checkpoint.exact.ranks import Ranks, Words, group, is_ours
 from stoker.checkpoint.state import randomness
+
+if TYPE_CHECKING:
+    from stoker.checkpoint.exact.gradients import Gradients
 
 # Lightning begins the first pass over its data here, before its loop.
 _SETS_UP = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
@@ -25,6 +28,7 @@ class Session:
         self.loaders = Loaders()
         self.primers = Primers()
         self._ranks = Ranks(self.words, self._own_state)
+        self.gradients: Gradients | None = None  # of a process that may meet others
         self._token = os.urandom(8).hex()
         self._saves = 0  # counted over all processes of a run
         self._trains = False  # it has saved in a loop
@@ -49,6 +53,16 @@ class Session:
         if self.active and not self._inside:
             self.words.guarded(lambda: names.append(self._ranks.passing(kind, places.stack())))
         return names[0] if names else ""
+
+    def wrapped(self, wrapper: Any) -> None:
+        """A model whose gradients the ranks add up."""
+        if self.active and (gradients := self.gradients):
+            self.words.guarded(lambda: gradients.add(wrapper))
+
+    def calling(self, wrapper: Any) -> None:
+        self.event("forward")
+        if self.active and (gradients := self.gradients):
+            self.words.guarded(lambda: gradients.before_call(wrapper))
 
     def _own_state(self) -> dict[str, Any]:
         """Of this rank between two steps, for a rank that saves there."""
@@ -84,6 +98,7 @@ class Session:
             record.update(self._record())
             record["rank"], record["world"] = group()
             record["ranks"] = self._ranks.others(event)
+            record["buckets"] = self.gradients.records() if self.gradients else {}
             sidecar.announce(path, record)
 
         self.words.guarded(announce)
@@ -153,6 +168,8 @@ class Session:
         if record is None or record["process"] == self._token or record["saves"] < newest:
             return
         self._pending = record
+        if self.gradients:
+            self.gradients.loaded = record.get("buckets", {})
         self._wait_for_loop(Path(path).name)
 
     def _of_this_rank(self, record: dict[str, Any], name: str) -> dict[str, Any] | None:

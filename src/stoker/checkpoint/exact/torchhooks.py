@@ -126,12 +126,32 @@ def _backward(torch: ModuleType, session: Session) -> None:
 
 
 def _ranks(torch: ModuleType, session: Session) -> None:
+    from stoker.checkpoint.exact.gradients import Gradients  # imports much that a process without PyTorch does not need
+
+    session.gradients = Gradients()
     distributed: Any = torch.distributed
     holders: list[Any] = [distributed, distributed.distributed_c10d]
     for name in _MEETINGS:
         _before(holders, name, lambda: session.event("meeting"))
     _after(holders, "init_process_group", session.joining)
-    _before([torch.nn.parallel.DistributedDataParallel], "forward", lambda: session.event("forward"))
+    _wrappers(torch.nn.parallel.DistributedDataParallel, session)
+
+
+def _wrappers(kind: Any, session: Session) -> None:
+    make, call = kind.__init__, kind.forward
+
+    @wraps(make)
+    def making(self: Any, *given: Any, **more: Any) -> None:
+        make(self, *given, **more)
+        session.wrapped(self)
+
+    @wraps(call)
+    def calling(self: Any, *given: Any, **more: Any) -> Any:
+        if not _is_compiling():
+            session.calling(self)
+        return call(self, *given, **more)
+
+    kind.__init__, kind.forward = making, calling
 
 
 def _before(holders: list[Any], name: str, call: Callable[[], object]) -> None:

@@ -338,8 +338,11 @@ def _waiting_usd(offer: Offer) -> Decimal:
 
 
 def _abandoned(run: Run) -> bool:
-    """A node of an abandoned attempt may continue: its agent has not reported its end."""
-    return bool(_working_rate(run)) and any(_works_on(run, one) for one in run.spells if one.until is None)
+    """A node of an abandoned attempt may continue: its agent has not reported its end. A lost one of a gang counts as
+    working until its attempt is over: it stops at the same limit as the others, and nothing was requested instead."""
+    keys = _working(run)
+    others = (one for one in run.spells if one.until is None and one.key not in keys)
+    return bool(_working_rate(run)) and any(_works_on(run, one) for one in others)
 
 
 def _works_on(run: Run, spell: Spell) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from stoker.errors import JobInvalid, Problem
 from stoker.model.job import fields
-from stoker.model.job.fields import Either, ListOf, MapOf, Maybe, PerTrial, Plain, Record, a, is_reference
+from stoker.model.job.fields import Either, ListOf, MapOf, Maybe, PerTrial, Plain, Record, a
 from stoker.model.job.matrix import Matrix, MatrixKind
 from stoker.model.job.references import MATRIX_VARIABLE, unknown_references, unusable_values
 from stoker.model.job.search import Search, unfit
@@ -393,9 +393,9 @@ def schema() -> dict[str, Any]:
 def _clashes(job: Job) -> list[Problem]:
     reserved = [name for name in job.env if name.startswith("STOKER_") and not name.startswith(MATRIX_VARIABLE)]
     problems = [Problem(f"env.{name}", f"`{name}`", "a name that does not start with STOKER_") for name in reserved]
-    several = not is_reference(job.nodes) and job.most_nodes > 1  # what trials have is checked when they are known
-    if job.exact and (several or job.launcher is Launcher.MPI):
-        expected = "a job on one node, and not with mpi: otherwise `stoker.checkpoint` saves each rank's states"
+    changing = isinstance(job.nodes, NodeRange)
+    if job.exact and (changing or job.launcher is Launcher.MPI):
+        expected = "a job whose number of ranks stays the same, and not with mpi: use `stoker.checkpoint` there"
         problems.append(Problem("exact", "`true`", expected))
     if job.hang and job.hang.action is HangAction.RESTART and not job.retries:
         problems.append(Problem("hang.action", "`restart`", "`retries` of at least 1: each restart uses one of them"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stoker.agent.checkpoints.folders.counting import HeldState, SaveCounter
-from stoker.model.job.sections import CheckpointPaths
+from stoker.model.job.sections import BESIDE, CheckpointPaths
 from stoker.stores.transfer.verified import Mark, mark_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of changes in this way")
@@ -66,6 +66,21 @@ def test_nothing_is_claimed_of_a_version_that_is_no_longer_the_newest(counter: S
     save(work, "second")
     assert counted(counter, work, {"checkpoints/state.txt": 2})
     assert counter.counts_of(old) == {}
+
+
+def test_what_lies_beside_a_checkpoint_belongs_to_its_save(counter: SaveCounter, work: Path) -> None:
+    """`exact: true` writes it before and after."""
+    held: list[HeldState] = []
+    counter.wake = lambda: held.append(one) if (one := counter.take()) else None
+    counter.begin({})
+    until, number = time.monotonic() + 60, 0
+    while not held and time.monotonic() < until:
+        number += 1
+        for name in (f".state.txt{BESIDE}", "state.txt", f".state.txt{BESIDE}"):
+            save(work, str(number), name)
+        time.sleep(0.05)
+    assert held[0].contents.keys() == {"checkpoints/state.txt", f"checkpoints/.state.txt{BESIDE}"}
+    assert counted(counter, work, {"checkpoints/state.txt": number})
 
 
 def test_of_frequent_saves_those_are_held_that_another_node_would_hold_too(counter: SaveCounter, work: Path) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from stoker.agent.checkpoints.folders.files import present, walk
 from stoker.agent.checkpoints.folders.watching import UNFINISHED
-from stoker.model.job.sections import CheckpointPaths
+from stoker.model.job.sections import BESIDE, CheckpointPaths
 from stoker.stores.transfer.verified import Mark, mark_of
 
 RAPID_S = 1.0  # saves that follow each other faster than this are not all committed
@@ -95,7 +95,7 @@ class SaveCounter:
     def counts_of(self, marks: Mapping[str, Mark | None]) -> dict[str, int]:
         """How often each file was completed by the time that it had this mark; none where that is not certain."""
         with self._lock:
-            known = {path: self._count_at(path, mark) for path, mark in marks.items() if mark}
+            known = {path: self._count_at(path, mark) for path, mark in marks.items() if mark and _counts(path)}
         return {path: count for path, count in known.items() if count} if min(known.values(), default=0) >= 0 else {}
 
     def _count_at(self, path: str, mark: Mark) -> int:
@@ -121,12 +121,14 @@ class SaveCounter:
     def _run(self) -> None:
         waiting = select.poll()
         waiting.register(self._fd, select.POLLIN)
+        done: set[str] = set()
         while not self._failed:
             if waiting.poll(500):
                 with suppress(OSError), self._lock:
-                    done = self._read()
+                    done |= self._read()
                     if done and not waiting.poll(0):
                         self._completed(done, waiting)
+                        done = set()
                 if self._held:
                     self.wake()
         os.close(self._fd)
@@ -144,7 +146,7 @@ class SaveCounter:
             path = f"{self._folders[watch]}/{name}".lstrip("/")
             if mask & _FOLDER:
                 self._watch(path)
-            elif self._paths.root(path) is None:
+            elif self._paths.root(path) is None or not _counts(path):
                 continue
             elif mask & _CHANGED:
                 self._open.add(path)
@@ -174,7 +176,8 @@ class SaveCounter:
 
     def _completed(self, done: set[str], waiting: select.poll) -> None:
         """Holds the state after a save whose number is due, if nothing changes meanwhile."""
-        counts = {path: self._counts.get(path, 0) for path in self._files()}
+        files = self._files()
+        counts = {path: self._counts.get(path, 0) for path in files if _counts(path)}
         number = max((counts.get(path, 0) for path in done), default=0)
         moving = {count for count in counts.values() if count > 1}
         if not number or moving - {number} or self._open & counts.keys():
@@ -186,13 +189,13 @@ class SaveCounter:
         self._times.append(time.monotonic())
         if len(self._times) < _RECENT or self._pace_s >= RAPID_S or number % self._stride:
             return
-        held = self._hold(number, counts)
+        held = self._hold(number, counts, files)
         if held and not waiting.poll(0):
             self._held = held
 
-    def _hold(self, number: int, counts: Mapping[str, int]) -> HeldState | None:
+    def _hold(self, number: int, counts: Mapping[str, int], files: list[str]) -> HeldState | None:
         contents, marks, executable, size = dict[str, bytes](), dict[str, Mark](), set[str](), 0
-        for path in counts:
+        for path in files:
             status = os.lstat(self._work / path)
             size += status.st_size
             if size > MOST_BYTES:
@@ -217,6 +220,11 @@ class SaveCounter:
                 else:
                     self._others = True
         return found
+
+
+def _counts(path: str) -> bool:
+    """What `exact: true` keeps beside a file is written before and after it, and belongs to the same save."""
+    return BESIDE not in path.rpartition("/")[2]
 
 
 def _is_unfinished(path: str) -> bool:
