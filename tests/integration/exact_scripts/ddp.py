@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 KIND = os.environ.get("KIND", "epochs")
+RANKS = int(os.environ.get("RANKS", "2"))
 
 
 class Augmented(Dataset):
@@ -106,7 +107,7 @@ def finish(rank, model):
 
 
 def start(rank, port):
-    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     main()
 
 
@@ -119,4 +120,4 @@ if __name__ == "__main__":
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        torch.multiprocessing.start_processes(start, (port,), 2, start_method=os.environ.get("START", "fork"))
+        torch.multiprocessing.start_processes(start, (port,), RANKS, start_method=os.environ.get("START", "fork"))

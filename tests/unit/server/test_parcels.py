@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from stoker.model.job.sections import name_beside
 from stoker.model.run.run import Run
 from stoker.model.snapshot import CheckpointSet, Entry, Fence
 from stoker.model.wire import dump
 from stoker.model.workspace import layout
-from stoker.server.results.parcels import newest_set
+from stoker.server.results.parcels import Parcel, merged, newest_set
 from stoker.testing.fakes import MemoryStore
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -49,3 +50,16 @@ def test_a_fence_speaks_for_the_attempt_that_it_is_named_after(
     run = make_run()
     store.put(layout.fence(run.id, 1), dump(Fence(99)))
     assert newest_set(store, run) == GOOD
+
+
+def test_what_lies_beside_a_checkpoint_stays_with_it_where_nodes_have_files_of_one_name() -> None:
+    def of(node: str, **files: str) -> Parcel:
+        pairs = [*files.items(), *((name_beside(name), node) for name in files)]
+        return Parcel(tuple(Entry(name, sha256=sha * 64, size_bytes=1) for name, sha in pairs), {})
+
+    whole = merged([of("a", same="1", own="2"), of("b", same="1", own="3")])
+    assert whole.clashes == ("own",)
+    assert {one.path: one.sha256[0] for one in whole.entries} == {
+        "same": "1", name_beside("same"): "a", "own": "2", name_beside("own"): "a",
+        "node-1/own": "3", f"node-1/{name_beside('own')}": "b",
+    }  # fmt: skip

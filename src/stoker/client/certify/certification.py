@@ -49,8 +49,9 @@ from stoker.client.script.script import look
 from stoker.errors import Conflict, StokerError
 from stoker.model import wire
 from stoker.model.job.commandline import commands
-from stoker.model.job.job import Job
+from stoker.model.job.job import Job, Launcher
 from stoker.model.job.sections import BESIDE
+from stoker.model.job.values import NodeRange
 from stoker.model.run.report import Outcome
 from stoker.model.run.run import Attempt, AttemptState, Event, RunState
 from stoker.model.snapshot import CheckpointSet, Snapshot
@@ -352,7 +353,7 @@ def _certified(job: Job) -> Job:
 
 
 def _exact(job: Job) -> bool | None:
-    return job.exact if job.processes == 1 and job.most_nodes == 1 else None
+    return None if job.launcher is Launcher.MPI or isinstance(job.nodes, NodeRange) else job.exact
 
 
 def _runs(evictions: int) -> str:

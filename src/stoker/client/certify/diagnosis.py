@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoker.client.certify import code
 from stoker.client.certify.code import CodeLine, Trait
@@ -29,6 +29,7 @@ _NO_FILE = re.compile(r"FileNotFoundError: .*?: '([^']+)'")
 _THERE_ALREADY = re.compile(r"FileExistsError: .*?: '([^']+)'")
 _RATE = re.compile(r"(^|[_/])(lr|learning_rate)", re.IGNORECASE)
 _OF_DATA = re.compile(r"sample|index|batch_id|order|example", re.IGNORECASE)
+_BY_HOOK = "add this line to the job file; the script does not change"
 _IN_THREAD = "another thread"  # in a message of the hook
 _OF_DRAWS = re.compile(r"dropout|noise|mask|draw|augment", re.IGNORECASE)
 
@@ -181,17 +182,20 @@ def _of_metric(evidence: Evidence, one: MetricDifference) -> Diagnosis:
         reason = f"{when}, and is back at its first value ({one.first:.4g}): the weights are probably not loaded"
         return Diagnosis(reason, "load the weights, not only the step", code.weights(torch))
     if _rounded(one) and Trait.DDP in has:
-        return _of_buckets(f"{when}, slightly")
+        return _of_buckets(evidence, f"{when}, slightly")
     if _rounded(one):
         reason = f"{when}, slightly: the state is probably saved with reduced precision"
         return Diagnosis(reason, "save full precision: no rounding, and no half precision in a checkpoint")
     return _of_state(evidence, one, when, torch, numpy)
 
 
-def _of_buckets(what: str) -> Diagnosis:
+def _of_buckets(evidence: Evidence, what: str) -> Diagnosis:
     """See `docs/concepts/exact-resume.md`."""
     reason = f"{what}: `DistributedDataParallel` probably adds gradients in another order after a restart"
-    return Diagnosis(reason, "save with `stoker.checkpoint`, which restores that order", code.everything(torch=True))
+    found = Diagnosis(reason, "save with `stoker.checkpoint`, which restores that order", code.everything(torch=True))
+    if evidence.exact is False and Trait.SAVES_FILES in traits(evidence):
+        return replace(found, advice=_BY_HOOK, lines=(*code.hook(), *_or_in_code(evidence, found)))
+    return found
 
 
 def _of_state(evidence: Evidence, one: MetricDifference, when: str, torch: bool, numpy: bool) -> Diagnosis:
@@ -265,8 +269,7 @@ def _pointed(evidence: Evidence, found: Diagnosis, trait: Trait, also: tuple[str
         if evidence.exact:
             return _despite_hook(evidence, found, (*at, *also))
         if evidence.exact is False and Trait.SAVES_FILES in traits(evidence):
-            advice = "add this line to the job file; the script does not change"
-            return Diagnosis(found.reason, advice, (*code.hook(), *_or_in_code(evidence, found)), (*at, *also))
+            return Diagnosis(found.reason, _BY_HOOK, (*code.hook(), *_or_in_code(evidence, found)), (*at, *also))
     if ours := code.callback(traits(evidence)):
         return Diagnosis(found.reason, "let Stoker's callback save and restore all state", ours, (*at, *also))
     return Diagnosis(found.reason, found.advice, found.lines, (*at, *also))
@@ -329,7 +332,7 @@ def _of_files(evidence: Evidence, files: Sequence[FileChange]) -> Diagnosis:
     named = f"`{files[0].path}` differs"
     agree = " although every metric agrees" if main_metric(evidence.undisturbed) else ""
     if files[0].fault is FileFault.NUMBERS and files[0].relative < ROUNDING and Trait.DDP in traits(evidence):
-        return _of_buckets(f"{named}, slightly")
+        return _of_buckets(evidence, f"{named}, slightly")
     if files[0].fault is FileFault.NUMBERS:
         reason = f"{named}{agree}: part of its content is probably not in the checkpoint"
     else:

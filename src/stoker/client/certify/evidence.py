@@ -239,7 +239,7 @@ class Evidence:
     code: tuple[CodeLine, ...] = ()  # lines of the script that matter for resuming
     pace: Pace = Pace()  # of the undisturbed run
     unfinished: str = ""  # what the time limit has ended, in words; empty: nothing
-    exact: bool | None = None  # the job sets `exact: true`; None: not possible with several processes
+    exact: bool | None = None  # the job sets `exact: true`; None: not possible, such as with MPI
 
     @property
     def evictions(self) -> int:

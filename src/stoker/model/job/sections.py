@@ -45,7 +45,7 @@ class CheckpointPaths:
         every = {
             *(one.rstrip("/") for one in given),
             *self.folders,
-            *(beside for one in files if (beside := _beside(one))),
+            *(beside for one in files if (beside := name_beside(one))),
         }
         self._parts = {one: tuple(one.split("/")) for one in sorted(every)}
         # None of them inside another: what is in both is in the outer one.
@@ -77,7 +77,7 @@ class CheckpointPaths:
         return not is_glob(outer) and inner.startswith(f"{outer}/")
 
 
-def _beside(named: str) -> str:
+def name_beside(named: str) -> str:
     """What lies beside the files of this name; empty where only whole folders can be meant."""
     folder, _, name = named.rstrip("/").rpartition("/")
     return "" if name == "**" else f"{folder}/.{name}{BESIDE}".lstrip("/")

@@ -19,7 +19,7 @@ from stoker.errors import BadInput, Corrupt, Malformed, Missing, NotFound, Provi
 from stoker.model import untrusted
 from stoker.model.cause import Cause
 from stoker.model.job.job import Job
-from stoker.model.job.sections import CheckpointPaths
+from stoker.model.job.sections import BESIDE, CheckpointPaths, name_beside
 from stoker.model.run.run import Event, Run, RunState, Start
 from stoker.model.snapshot import CheckpointSet, Entry, EntryKind, Fence, Position, Snapshot, claim, visible
 from stoker.model.wire import dump
@@ -150,18 +150,19 @@ def _of_attempt(store: Store, run: Run, key_of: _KeyOf, what: str) -> Parcel:
 
 def merged(parcels: Sequence[Parcel]) -> Parcel:
     """The files of all nodes of a gang in one tree. Where two have different files of one name, the first node's keeps
-    it, and the other's is below `node-1/`, and so on."""
+    it, and the other's is below `node-1/`, and so on. What lies beside a checkpoint stays with it."""
     entries: dict[str, Entry] = {}
     keys: dict[str, str] = {}
     clashing: set[str] = set()
     for node, parcel in enumerate(parcels):
-        inside = {entry.path for entry in parcel.entries if clashes(entry, entries)}
+        inside = {one.path for one in parcel.entries if clashes(one, entries) and not one.path.endswith(BESIDE)}
+        clashing |= inside
+        inside |= {name_beside(path) for path in inside}
         for entry in parcel.entries:
             clash = inside & {*_with_parents(entry.path)}
             path = f"node-{node}/{entry.path}" if clash else entry.path
             entries.setdefault(path, replace(entry, path=path))
         keys |= parcel.keys
-        clashing |= inside
     return Parcel(tuple(entries[path] for path in sorted(entries)), keys, tuple(sorted(clashing)))
 
 

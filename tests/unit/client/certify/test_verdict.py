@@ -374,6 +374,8 @@ def test_slight_differences_of_ddp_come_from_the_order_in_which_ranks_add() -> N
     seen = evidence(evicted(1, 20), resumed(21, value=lambda step: loss(step) * (1 + 1e-6)))
     found = judge(coded(seen, Trait.TORCH, Trait.DDP))
     assert found.grade is Grade.CLOSE and found.lines == code.everything(torch=True)
+    plain = replace(seen, exact=False)
+    assert judge(coded(plain, Trait.TORCH, Trait.DDP, Trait.SAVES_FILES)).lines[: len(code.hook())] == code.hook()
 
 
 def test_a_running_average_heals_and_is_close_where_the_files_agree() -> None:
