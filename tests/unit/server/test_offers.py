@@ -1,16 +1,17 @@
-"""A provider that cannot say what it offers is asked again, and less often the longer it fails."""
+"""A provider that cannot say what it offers, or has, is asked again, and less often the longer it fails."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from stoker.errors import LoginFailed
-from stoker.model.node import Features, Need, Offer
+from stoker.model.node import Features, Need, NodeSight, Offer
 from stoker.model.run.run import Run
-from stoker.server.rounds.lookout import MOST_RETRY_S, Offers
+from stoker.server.rounds.lookout import MOST_RETRY_S, Lookout, Offers
 from stoker.testing.world.real.loop import VirtualClock, VirtualLoop
 from stoker.testing.world.scenario import Timeline
 
@@ -26,10 +27,17 @@ class LoggedOut:
         self.asked: list[float] = []
 
     def offers(self, need: Need) -> list[Offer]:
+        self._log_in()
+        return []
+
+    def look(self) -> list[NodeSight]:
+        self._log_in()
+        return []
+
+    def _log_in(self) -> None:
         self.asked.append(self._timeline.now)
         if not self.answers_between[0] <= self._timeline.now < self.answers_between[1]:
             raise LoginFailed("the login has expired")
-        return []
 
 
 @pytest.fixture
@@ -78,3 +86,34 @@ def test_once_it_has_answered_the_next_failure_is_a_first_one(
     again = [at for at in provider.asked if at >= 200.0]
     assert again[1] - again[0] <= 2.1
     assert "cloud" in offers.trouble
+
+
+def watched_for(seconds: float, timeline: Timeline, provider: LoggedOut) -> Lookout:
+    """Rounds of a server with a run there, two in each second."""
+    loop = VirtualLoop(timeline)
+    lookout = Lookout({"cloud": provider}, VirtualClock(timeline, loop, 0.0), lambda: None)  # type: ignore[dict-item]
+
+    async def rounds() -> None:
+        while True:
+            await lookout.look({"cloud"})
+            await asyncio.sleep(0.5)
+
+    loop.create_task(rounds())
+    while timeline.now < seconds and timeline.step():
+        pass
+    loop.bury()
+    return lookout
+
+
+def test_machines_of_a_provider_without_a_login_are_looked_at_less_often_until_it_answers(
+    timeline: Timeline, provider: LoggedOut
+) -> None:
+    provider.features = replace(provider.features, look_every_s=2.0)
+    provider.answers_between = (1000.0, 1100.0)
+    lookout = watched_for(1200.0, timeline, provider)
+    failed = [at for at in provider.asked if at < 1000.0]
+    assert 1000 / (MOST_RETRY_S + 1) < len(failed) < 150
+    assert failed[1] - failed[0] <= 3.0, "it may have been a moment's failure"
+    there = [at for at in provider.asked if 1000.0 <= at < 1100.0]
+    assert there[0] <= 1000.0 + MOST_RETRY_S + 1 and len(there) > 30
+    assert "cloud" in lookout.trouble

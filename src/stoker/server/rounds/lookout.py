@@ -23,6 +23,8 @@ from stoker.stores import NEAR, Store, pacing
 log = logging.getLogger(__name__)
 
 NEAR_S = 0.5  # a provider that is worth looking at more often than this answers at once
+RETRY_S, MOST_RETRY_S = 1.0, 10.0  # before a provider that failed is asked again: longer each time
+_LONGER = 1.5
 
 Sights = Mapping[str, list[NodeSight]]  # by provider
 
@@ -35,6 +37,7 @@ class Lookout:
         self._fresh: dict[str, list[NodeSight]] = {}
         self._looked: dict[str, float] = {}  # by provider: when it was last asked
         self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._retry_s: dict[str, float] = {}  # by provider that failed: without a login, each look starts programs
         self.has_sent = False  # the last look has asked a provider that answers later, with a wake
         self.trouble: dict[str, StokerError] = {}  # by provider: why it could not be asked
 
@@ -53,6 +56,7 @@ class Lookout:
 
     def _is_due(self, name: str, provider: Provider, busy: bool) -> bool:
         pause_s = provider.features.look_every_s if busy else provider.features.look_idle_s
+        pause_s = max(pause_s, self._retry_s.get(name, 0.0))
         return name not in self._looked or self._clock.steady() - self._looked[name] >= pause_s
 
     async def _ask_far(self, name: str, provider: Provider) -> None:
@@ -67,15 +71,16 @@ class Lookout:
         try:
             self._fresh[name] = await call(provider.look)
             self.trouble.pop(name, None)
+            self._retry_s.pop(name, None)
         except Exception as error:
             known = error if isinstance(error, StokerError) else ProviderFailed(f"{type(error).__name__}: {error}")
             if name not in self.trouble or self.trouble[name].message != known.message:
                 log.warning("looking at %s: %s", name, known.message, exc_info=None if known is error else error)
             self.trouble[name] = known
+            self._retry_s[name] = min(_LONGER * self._retry_s.get(name, RETRY_S), MOST_RETRY_S)
 
 
 KEEP_S = 60.0
-RETRY_S, MOST_RETRY_S = 1.0, 10.0  # before a provider that failed is asked again: longer each time
 
 Ask = tuple[str, Need]
 
@@ -131,7 +136,7 @@ class Offers:
                 log.warning("the offers of %s: %s", name, known.message, exc_info=None if known is error else error)
             self.trouble[name] = known
             pause_s = self._retry_s.get(ask, RETRY_S)
-            self._retry_s[ask] = min(1.5 * pause_s, MOST_RETRY_S)
+            self._retry_s[ask] = min(_LONGER * pause_s, MOST_RETRY_S)
             await asyncio.sleep(pause_s)
         finally:
             self._under_way.pop(ask, None)
