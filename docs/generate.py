@@ -77,7 +77,8 @@ _ENGINES_TAIL = """
 
 See [use your own machines over SSH](use-your-own-machines-over-ssh.md),
 [use your Slurm cluster](use-your-slurm-cluster.md), [use your Ray cluster](use-your-ray-cluster.md),
-[use Azure ML](use-azure-ml.md) and [your first cloud run](first-cloud-run.md).
+[use Azure ML](use-azure-ml.md), [Kubernetes](kubernetes.md) (not yet proven) and
+[your first cloud run](first-cloud-run.md).
 """
 
 
@@ -106,7 +107,8 @@ Stoker reports every problem with its line and column. Editors can use the JSON 
 ```yaml
 {{example}}```
 
-`on` selects the provider: `local` (this computer, the default), `ssh`, `slurm`, `ray`, `azureml` or `azure`;
+`on` selects the provider: `local` (this computer, the default), `ssh`, `slurm`, `ray`, `kubernetes`, `azureml` or
+`azure`;
 see [what each can do](../guides/engines.md). The table
 marks what `local` refuses or ignores.
 

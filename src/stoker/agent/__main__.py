@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH]
            [--cloud MODULE --events URL]
            [--ready-within SECONDS] [--driver-within SECONDS] [--reboot-mark PATH] [--package-lock PATH]
-           [--engine-unit NAME]
+           [--engine-unit NAME] [--within-image 1]
            [--private PATH] [--lock-fd N] [--variables-fd N] [--restored 1]
        tenant --config PATH
        stand-by --channel-fd N
@@ -103,6 +103,7 @@ def run(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
         restored="--restored" in options,
         package_lock=options.get("--package-lock", ""),
         engine_unit=options.get("--engine-unit", ""),
+        within_image="--within-image" in options,
         quiet_s=float(options.get("--driver-within", DRIVER_S)),
     )
     return carry_out(store, options["--orders"], machine)

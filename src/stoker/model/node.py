@@ -64,7 +64,9 @@ class Need:
     size: str = ""  # the provider's own name for one; the four above then do not matter
     currency: str = "USD"  # in which prices are quoted besides
     region: str = ""  # empty: wherever the provider is set up for
-    contained: bool = False  # its script runs in a container: each node requires an engine
+    contained: bool = False  # its script runs in a container: each node requires an engine, or is one
+    image: str = ""  # the name of its image; empty: it has none, or one that is built from a Dockerfile
+    image_login: str = ""  # the name of the secret for its registry
     pool: Pool | None = None  # the cluster that the nodes are for; None: none
 
 

@@ -23,6 +23,7 @@ from stoker.agent.processes import launch
 from stoker.agent.processes.launch import Workplace, environment
 from stoker.agent.shipping.worker import persist
 from stoker.errors import Missing
+from stoker.model.job.job import Environment
 from stoker.model.orders import Orders
 from stoker.model.run.report import Outcome, Report
 from stoker.model.wire import load
@@ -239,6 +240,8 @@ def carry_out(store: Store, orders_key: str, machine: NodeMachine) -> int:
     """Returns when the final report is in the store, or at once where this attempt was started before. The exit code
     says whether the machine is about to restart."""
     orders = load(Orders, await_orders(store, orders_key, patient=bool(machine.events)))
+    if machine.within_image:  # its software is what is here
+        orders = replace(orders, python="", software=None, job=replace(orders.job, environment=Environment()))
     if machine.restored:
         return _continue(store, orders, orders_key, machine)
     machine.folder.note_begun(orders_key)

@@ -127,6 +127,7 @@ class NodeMachine:
     restored: bool = False  # its provider restored it after an eviction: an earlier VM has started the attempt
     package_lock: str = ""  # a file that is locked while packages are being installed
     engine_unit: str = ""  # the service that installs a container engine; empty: nothing does
+    within_image: bool = False  # the machine is a container of the image that the job names
     quiet_s: float = DRIVER_S  # after so long without an installation, a missing driver is not expected any more
     processes: Path = Path("/proc")
 

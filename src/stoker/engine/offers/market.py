@@ -44,6 +44,8 @@ def needs(job: Job, pool: Pool | None = None) -> list[Need]:
             size=job.size or "",
             region=job.region or "",
             contained=job.environment.contained,
+            image=job.environment.image or "",
+            image_login=job.environment.login or "",
             pool=pool,
         )
         for each in kinds
