@@ -8,8 +8,10 @@ import inspect
 import json
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from stoker.model.job import fields as kinds
 from stoker.model.job.job import DataInput, Environment, Job, Spot, schema
 from stoker.model.job.sections import HangRule
 from stoker.model.workspace.home import Home
-from stoker.providers import Setup, load
+from stoker.providers import Setup
 
 REFERENCE = Path(__file__).parent / "reference"
 _NOTE = "<!-- Written by docs/generate.py: change the code, then run `make docs`. -->"
@@ -86,7 +88,9 @@ def engines_page() -> str:
     columns = ("`on`", "most nodes of a run", "notice", "spot", "same files", "leases", "gets in")
     rows = []
     with tempfile.TemporaryDirectory() as home:
-        found = {name: one.features for name, one in load(Setup(Home(Path(home)))).items()}
+        setup, declared = Setup(Home(Path(home))), tomllib.loads((REFERENCE.parents[1] / "pyproject.toml").read_text())
+        plugins = declared["project"]["entry-points"]["stoker.providers"]
+        found = {name: EntryPoint(name, value, "").load()(setup).features for name, value in plugins.items()}
     for name, has in sorted(found.items()):
         notice = f"{has.notice_s:g} s" if has.notice_s else "none"
         marks = ["yes" if one else "no" for one in (has.spot, has.shares_files, has.lease_s, has.reachable)]
