@@ -10,7 +10,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 .PHONY: install frameworks demo test test-fast test-heavy test-slow check lint types lock audit release bench docs shape clean
 
 install: .venv/installed .services/installed .services/system
-frameworks: .venv/frameworks .services/vision/installed .services/installed .services/system
+frameworks: .venv/frameworks .services/vision/installed .services/mlflow/installed .services/installed .services/system
 
 .venv/uv: requirements/installer.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -84,6 +84,12 @@ VISION := .services/vision
 $(VISION)/installed: | .venv/installed
 	rm -rf $(VISION)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --target $(VISION) --no-deps --compile-bytecode torchvision==0.28.0
+	@touch $@
+
+# MLflow's client, for the tests of exports: it wants older versions of packages that the lock has.
+.services/mlflow/installed: | .venv/installed
+	rm -rf .services/mlflow
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --target .services/mlflow --compile-bytecode mlflow-skinny==3.17.2
 	@touch $@
 
 # All that the demo trains with.
