@@ -11,6 +11,11 @@ from azuretwin import TRAIN, Cloud, azure_user, finishes, reaches
 from learningtwin import made_workspace, node_of, set_up_learning, tracked
 from shell import Shell
 
+from stoker.providers.azure.account.account import read_account
+from stoker.providers.azureml.workspace import LearningWorkspace, signature
+from stoker.stores.access import Access, Route
+from stoker.stores.opening import open_access
+
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.timeout(600),
@@ -94,6 +99,34 @@ def test_two_nodes_train_together_with_the_weights_of_this_computer(
         landed = Path(shell.wait_for(lambda name=name: shell.facts(name)["landed"], "the outputs"))  # type: ignore[misc]
         found.append((landed / "hash.txt").read_text())
     assert found[0] == found[1]
+
+
+def test_data_and_an_environment_of_the_workspace_are_used_by_name(user: tuple[Shell, Cloud, str]) -> None:
+    shell, cloud, workspace = user
+    home = shell.home
+    there = LearningWorkspace(read_account(home / "azure.json"), workspace).datastore("workspaceblobstore")
+    token = signature(there.account, there.container, there.key)
+    files = open_access(Access((Route("LocalUpload/", f"{there.url}/LocalUpload/", token, writes=True),)))
+    for name in ("1.jpg", "2.jpg"):
+        files.put(f"LocalUpload/coco/{name}", name.encode())
+    place = workspace.partition(cloud.told["subscription"])[2]
+    uri = "azureml://datastores/workspaceblobstore/paths/LocalUpload/coco/"
+    data = {"properties": {"dataType": "uri_folder", "dataUri": uri}}
+    cloud.arm("PUT", f"{place}/data/coco/versions/3", data, "2024-04-01")
+    image = {"properties": {"image": "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu22.04", "osType": "Linux"}}
+    cloud.arm("PUT", f"{place}/environments/maskrcnn/versions/2", image, "2024-04-01")
+    shell.write("list.py", "import os, sys; print(sorted(os.listdir(sys.argv[1])), flush=True)")
+    named = {"data": {"coco": {"dataset": "azureml:coco@3"}}, "environment": "azureml:maskrcnn@2"}
+    shell.job("python3 list.py ${data.coco}", on="cpus", spot=True, **named)
+    shell.stoker("run", "--detach", "--name", "named")
+    assert _ended(shell, "named")["state"] == "succeeded"
+    assert "['1.jpg', '2.jpg']" in shell.stoker("logs", "named").stdout
+    jobs = cloud.arm("GET", f"{place}/jobs", version="2024-04-01")["value"]
+    used = {one["properties"]["environmentId"].partition("/environments/")[2] for one in jobs}
+    assert "maskrcnn/versions/2" in used
+    for field, value in (("environment", "azureml:maskrcnn@9"), ("data.coco.dataset", "azureml:cocoa@3")):
+        problems = shell.refused("run", "--detach", "--set", f"{field}={value}")["problems"]
+        assert value in problems[0]["found"]
 
 
 def _ended(shell: Shell, name: str) -> dict[str, object]:

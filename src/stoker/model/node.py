@@ -37,6 +37,7 @@ class Features:
     terminal: bool = False  # a script there can have the terminal of whoever submits it
     carries_folders: bool = False  # its nodes reach folders of the server's computer, see `providers.Carrying`
     restores: bool = False  # the provider brings an evicted node back by itself while nobody stops it
+    keeps: bool = False  # it has data and environments that a job can name, see `providers.Keeping`
     warm: bool = False  # a node without a run is worth keeping for the next one: a new one takes long to start
 
 
@@ -68,6 +69,7 @@ class Need:
     image: str = ""  # the name of its image; empty: it has none, or one that is built from a Dockerfile
     image_login: str = ""  # the name of the secret for its registry
     pool: Pool | None = None  # the cluster that the nodes are for; None: none
+    environment: str = ""  # one that the provider keeps, by its name there; empty: none
 
 
 @dataclass(frozen=True, slots=True)

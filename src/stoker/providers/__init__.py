@@ -11,7 +11,7 @@ from typing import Protocol, cast
 from stoker.containers import EngineSight
 from stoker.model.node import Entrance, Features, Need, NodeRequest, NodeSight, Offer, Pool, Said
 from stoker.model.workspace.home import Home
-from stoker.stores.access import Access
+from stoker.stores.access import Access, Credential
 
 
 class Provider(Protocol):
@@ -87,6 +87,29 @@ class Surveyed(Provider, Protocol):
 
 def surveyed(provider: Provider) -> Surveyed | None:
     return cast(Surveyed, provider) if provider.features.surveyed else None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptData:
+    """`url` is where its files are, in the store `place`."""
+
+    url: str
+    name: str  # of the store, for people
+    place: str
+    credential: Credential | None = None  # only reads there, and may expire; None: the provider has none to give
+
+
+class Keeping(Provider, Protocol):
+    """A provider with data that a job can name; see `features.keeps`. `offers` refuses an environment that it does not
+    have."""
+
+    def data(self, name: str) -> KeptData:
+        """`name` is `NAME@VERSION`. Raises NotFound."""
+        ...
+
+
+def keeping(provider: Provider) -> Keeping | None:
+    return cast(Keeping, provider) if provider.features.keeps else None
 
 
 def surroundings(more: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from posixpath import commonpath
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ from stoker.model.cause import Cause
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest
 from stoker.model.job.fields import nearest
 from stoker.model.job.job import DataInput, Job, Launcher
+from stoker.model.job.values import is_kept
 from stoker.model.node import Need, Offer, Pool
 from stoker.model.orders import DataOrder, Terminal
 from stoker.model.run.run import Submission
@@ -169,6 +170,10 @@ def _node_problems(job: Job, provider: Provider) -> list[Problem]:
             if value := getattr(job.environment, field):
                 expected = f"`requirements` or `python`: `{job.on}` does not support containers"
                 problems.append(Problem(f"environment.{field}", f"`{value}`", expected))
+    kept = job.environment.kept or ""
+    if kept and (kept.partition(":")[0] != job.on or not provider.features.keeps):
+        expected = f"`image` or a file of packages: on `{job.on}` there is no environment of this name"
+        problems.append(Problem("environment.kept", f"`{kept}`", expected))
     return problems
 
 
@@ -255,6 +260,7 @@ class InputRequest:
     store: str
     pins: Mapping[str, str]
     reaches: bool
+    kept: Callable[[str], str]  # the URL of data that a provider keeps, in a store that is known from then on
 
 
 def pin(asked: InputRequest, datasets: DatasetRecords, stores: StoreDirectory) -> Pinned:
@@ -281,6 +287,8 @@ def _pin(
     name: str, given: DataInput, asked: InputRequest, datasets: DatasetRecords, stores: StoreDirectory, found: Pinned
 ) -> DataOrder | None:
     """None for a path."""
+    if given.dataset and is_kept(given.dataset):
+        return _pin(name, replace(given, dataset=None, path=asked.kept(given.dataset)), asked, datasets, stores, found)
     if given.dataset:
         version = datasets.resolve(asked.pins.get(name) or given.dataset)
         manifest = Manifest.from_bytes(datasets.manifest(version))
@@ -288,7 +296,7 @@ def _pin(
     url = given.path or ""
     if "://" not in url or url.startswith("file://"):
         return None
-    place = _in_store(url, stores)
+    place = in_store(url, stores)
     if place:
         manifest = _listed(url, *place, stores)
         if asked.pins.get(name, manifest.id) != manifest.id:
@@ -332,7 +340,7 @@ def _of_files(given: DataInput, label: str, name: str, manifest: Manifest, key: 
     )
 
 
-def _in_store(url: str, stores: StoreDirectory) -> tuple[str, str] | None:
+def in_store(url: str, stores: StoreDirectory) -> tuple[str, str] | None:
     """The name of the store that contains the URL, and the key there."""
     try:
         wanted = locate(url)

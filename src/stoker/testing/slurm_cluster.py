@@ -15,7 +15,7 @@ PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
 NODES = ("n1", "n2", "n3")
 READY_S = 60.0
 _CONF = """ClusterName=stoker
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort={controller}
 AuthType=auth/none
 CredType=cred/none
@@ -63,6 +63,7 @@ class SlurmCluster:
     grace: int = 6  # seconds that a preempted job has
     job_age: int = 300
     nodes: Sequence[str] = NODES
+    address: str = "127.0.0.1"  # of this computer, as its login nodes see it
     _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, repr=False)
 
     @property
@@ -83,10 +84,10 @@ class SlurmCluster:
         (self.folder / "state").mkdir(exist_ok=True)
         ports, host = _free_ports(len(self.nodes) + 1), socket.gethostname()
         nodes = "\n".join(
-            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=2000"
+            f"NodeName={name} NodeHostname={host} NodeAddr={self.address} Port={port} CPUs=2 RealMemory=2000"
             for name, port in zip(self.nodes, ports[1:], strict=True)
         )
-        given = {"kill_wait": self.kill_wait, "grace": self.grace, "job_age": self.job_age}
+        given = {"address": self.address, "kill_wait": self.kill_wait, "grace": self.grace, "job_age": self.job_age}
         self.conf.write_text(_CONF.format(host=host, controller=ports[0], folder=self.folder, nodes=nodes, **given))
         self.start_controller()
         for name in self.nodes:
@@ -165,9 +166,9 @@ class SlurmCluster:
 
 
 @contextmanager
-def slurm_cluster(folder: Path, nodes: Sequence[str] = NODES) -> Iterator[SlurmCluster]:
+def slurm_cluster(folder: Path, nodes: Sequence[str] = NODES, address: str = "127.0.0.1") -> Iterator[SlurmCluster]:
     check()
-    cluster = SlurmCluster(folder, nodes=nodes)
+    cluster = SlurmCluster(folder, nodes=nodes, address=address)
     try:
         cluster.boot()
         yield cluster

@@ -287,14 +287,13 @@ def test_metrics_may_have_names_in_any_alphabet() -> None:
 @pytest.mark.parametrize(
     ("job", "field", "nearest_that_works"),
     [
-        ({"environment": "azureml:maskrcnn@2"}, "environment.requirements", "image"),
-        ({"environment": "azureml:maskrcnn:2"}, "environment.requirements", "dockerfile"),
-        ({"environment": "azureml://registries/r/environments/x/versions/1"}, "environment.requirements", "conda file"),
-        ({"data": {"x": {"dataset": "azureml:coco@3"}}}, "data.x.dataset", "stoker store add"),
-        ({"data": {"x": "azureml:coco:3"}}, "data.x.path", "stoker store add"),
+        ({"environment": "azureml://registries/r/environments/x/versions/1"}, "environment.requirements", "image"),
+        ({"environment": {"kept": "maskrcnn"}}, "environment.kept", "PROVIDER:NAME@VERSION"),
+        ({"environment": {"kept": "azureml:a@2", "python": "3.11"}}, "environment.python", "nothing"),
+        ({"data": {"x": "azureml:coco:3"}}, "data.x.path", "dataset: PROVIDER"),
     ],
 )
-def test_the_name_of_another_services_asset_is_refused_with_what_works(
+def test_the_name_of_a_providers_asset_in_a_wrong_place_is_refused_with_what_works(
     job: dict[str, Any], field: str, nearest_that_works: str
 ) -> None:
     with pytest.raises(JobInvalid) as refused:
@@ -307,3 +306,9 @@ def test_the_name_of_another_services_asset_is_refused_with_what_works(
 @pytest.mark.parametrize("path", ["./a:b", "s3://bucket/x@3", "azureml://datastores/blobs/paths/coco@3", "a b:c@1"])
 def test_a_path_or_url_with_such_signs_is_read(path: str) -> None:
     assert Job.read({"name": "ants", "run": "true", "data": {"x": path}}).data["x"].path == path
+
+
+@pytest.mark.parametrize("name", ["azureml:maskrcnn@2", "azureml:maskrcnn:2"])
+def test_environments_and_data_that_a_provider_keeps_have_names(name: str) -> None:
+    job = Job.read({"name": "ants", "run": "true", "environment": name, "data": {"x": {"dataset": name}}})
+    assert (job.environment.kept, job.environment.is_taken_along, job.data["x"].dataset) == (name, False, name)

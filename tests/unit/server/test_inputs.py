@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stoker.errors import JobInvalid
+from stoker.errors import JobInvalid, NotFound
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest
 from stoker.model.job.job import DataInput, DataMode, Job
 from stoker.model.orders import DataOrder
@@ -49,7 +49,13 @@ class World:
 
     def pin(self, shares_files: bool = True, pins: dict[str, str] | None = None, nodes: int = 1, **data: Any) -> Pinned:
         job = Job(name="j", run="true", data={"x": DataInput(**data)}, nodes=nodes)
-        return pin(InputRequest(job, "r1", "folder", pins or {}, shares_files), self.datasets, self.stores)
+        return pin(InputRequest(job, "r1", "folder", pins or {}, shares_files, self.kept), self.datasets, self.stores)
+
+    def kept(self, name: str) -> str:
+        """As a provider that keeps data under names of its own."""
+        if name != "cloud:coco@3":
+            raise NotFound("a provider that keeps data under this name")
+        return f"{URL}/assets/coco"
 
 
 @pytest.fixture
@@ -148,3 +154,13 @@ def test_a_manifest_that_is_gone_is_reported(world: World) -> None:
     world.opened["folder"].delete(version.manifest)
     with pytest.raises(JobInvalid, match="ants@1"):
         world.pin(dataset="ants")
+
+
+def test_data_that_a_provider_keeps_is_listed_where_it_is(world: World) -> None:
+    for name in ("1.jpg", "2.jpg"):
+        world.opened["blob"].put(f"assets/coco/{name}", b"x")
+    order = world.pin(False, dataset="cloud:coco@3").inputs["x"]
+    assert (order.store, order.files, order.mode) == ("blob", 2, "auto")
+    with pytest.raises(JobInvalid) as refused:
+        world.pin(False, dataset="cloud:coc@3")
+    assert [one.field for one in refused.value.problems] == ["data.x.dataset"]

@@ -136,7 +136,7 @@ def _python(orders: Orders, machine: NodeMachine, uv: str | None, tell: Tell) ->
     not insist, the machine's own is used."""
     wanted, software, usual = orders.job.environment, orders.software, orders.python or sys.executable
     named, environ = wanted.python or (software.python if software else ""), _environ(orders, machine)
-    if not named:
+    if not named or wanted.kept:  # what a provider keeps has the Python that the agent was started with
         return usual, uv
     try:
         return find_python(named, usual, uv, environ), uv

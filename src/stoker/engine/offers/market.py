@@ -47,6 +47,7 @@ def needs(job: Job, pool: Pool | None = None) -> list[Need]:
             image=job.environment.image or "",
             image_login=job.environment.login or "",
             pool=pool,
+            environment=(job.environment.kept or "").partition(":")[2],
         )
         for each in kinds
     ]

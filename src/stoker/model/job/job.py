@@ -27,6 +27,7 @@ from stoker.model.job.sections import (
 from stoker.model.job.values import (
     DATA_PATH,
     DATASET_NAME,
+    KEPT_NAME,
     PACKAGE_FILE,
     CheckpointPath,
     Choice,
@@ -43,6 +44,7 @@ from stoker.model.job.values import (
     Text,
     Truth,
     Whole,
+    is_kept,
 )
 
 
@@ -96,6 +98,11 @@ class Environment:
         "`requirements.txt`, `pyproject.toml`, a lock file or a conda `environment.yml` to build a venv from",
         default=None,
     )
+    kept: str | None = a(
+        Maybe(KEPT_NAME),
+        "an environment that the provider keeps, as `PROVIDER:NAME@VERSION`: its Python runs the script",
+        default=None,
+    )
     python: str | None = a(
         Maybe(PythonText()),
         "which Python; default: the one that submits",
@@ -130,11 +137,13 @@ class Environment:
 
     def __post_init__(self) -> None:
         fields.check(self)
-        given = [name for name in ("requirements", "packages", "image", "dockerfile") if getattr(self, name)]
+        given = [name for name in ("requirements", "packages", "image", "dockerfile", "kept") if getattr(self, name)]
         if len(given) > 1:
             raise JobInvalid([Problem(given[1], f"`{given[0]}` as well", "only one of them")])
         if self.contained and self.python:
             raise JobInvalid([Problem("python", f"`{self.python}`", "nothing: an image has its own Python")])
+        if self.kept and self.python:
+            raise JobInvalid([Problem("python", f"`{self.python}`", f"nothing: `{self.kept}` has its own Python")])
         if self.login and not self.contained:
             raise JobInvalid([Problem("login", f"`{self.login}`", "an `image` or a `dockerfile` that it is for")])
         for name in ("context", "build_args", "registry"):
@@ -149,7 +158,7 @@ class Environment:
     @property
     def is_taken_along(self) -> bool:
         """The software is what the submitting Python has. An interpreter that is named by its path is used as it is."""
-        if self.requirements or self.image or self.dockerfile or self.packages is Packages.NONE:
+        if self.requirements or self.contained or self.kept or self.packages is Packages.NONE:
             return False
         return self.packages is not None or "/" not in (self.python or "")
 
@@ -257,7 +266,11 @@ class Job:
     )
     source: str = a(Text("a folder"), "the code to upload; respects `.gitignore` and `.stokerignore`", default=".")
     environment: Environment = a(
-        Record(Environment, FolderInTree("a requirements or lock file"), lambda text: {"requirements": text}),
+        Record(
+            Environment,
+            FolderInTree("a requirements or lock file"),
+            lambda text: {"kept" if is_kept(text) else "requirements": text},
+        ),
         "the software the run needs; default: the Python that submits, with its packages installed in a cloud",
         default_factory=Environment,
     )

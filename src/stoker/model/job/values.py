@@ -296,17 +296,23 @@ class NotAnAsset:
 
 
 _NO_DATA_ASSET = (
-    "a dataset of Stoker, a path or a URL. Data that another service keeps cannot be used by name: add the store that "
-    "it is in with `stoker store add`, and give the URL of its files"
+    "a path or a URL. Data that a provider keeps under a name of its own is a `dataset`: "
+    "`{dataset: PROVIDER:NAME@VERSION}`"
 )
-DATASET_NAME = NotAnAsset(Text("a dataset's name, such as `hymenoptera` or `hymenoptera@3`"), _NO_DATA_ASSET)
+DATASET_NAME = Text("a dataset's name, such as `hymenoptera` or `hymenoptera@3`")
 DATA_PATH = NotAnAsset(Text("a path or URL"), _NO_DATA_ASSET)
 PACKAGE_FILE = NotAnAsset(
     FolderInTree(),
-    "a file of packages. Environments that another service keeps cannot be used by name: give the conda file, or the "
-    "`image` or `dockerfile`, that it was made from",
+    "a file of packages; `environment: PROVIDER:NAME@VERSION` is an environment that a provider keeps, and "
+    "`image` or `dockerfile` are others",
     _ADDRESS,
 )
+KEPT_NAME = Text("a name such as `PROVIDER:NAME@VERSION`", _ASSET.pattern)
+
+
+def is_kept(name: str) -> bool:
+    """Whether this is what a provider keeps, and no file or dataset of ours."""
+    return _ASSET.fullmatch(name) is not None
 
 
 @dataclass(eq=False, repr=False)

@@ -16,13 +16,14 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from stoker.agent.pack import pack
-from stoker.errors import BadInput, ProviderFailed, ProviderUnavailable
+from stoker.errors import BadInput, JobInvalid, NotFound, Problem, ProviderFailed, ProviderUnavailable
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
-from stoker.providers import Setup
+from stoker.providers import KeptData, Setup
 from stoker.providers.azure import AzureProvider
 from stoker.providers.azure.account.account import read_account
 from stoker.providers.azureml import bodies
 from stoker.providers.azureml.workspace import FILE, NO_CLUSTER, NOT_SET_UP, LearningWorkspace, read_learning
+from stoker.stores.access import Credential
 from stoker.stores.sealing import seal
 
 NODE = "stoker.providers.azureml.node"  # shipped with the agent
@@ -32,7 +33,7 @@ _OVER_S = 60.0  # for a cancelled job to be over
 
 class AzureMlProvider:
     features: ClassVar[Features] = Features(
-        notice_s=30.0, spot=True, market=True, look_every_s=3.0, patience_s=60.0, lease_s=432_000.0
+        notice_s=30.0, spot=True, market=True, keeps=True, look_every_s=3.0, patience_s=60.0, lease_s=432_000.0
     )
 
     def __init__(self, setup: Setup) -> None:
@@ -41,6 +42,7 @@ class AzureMlProvider:
         self._machines = AzureProvider(setup)  # for the prices of its sizes
         self._starting = threading.Lock()
         self._known: dict[str, tuple[float, bodies.ClusterSight | None]] = {}
+        self._environments: dict[str, tuple[float, str]] = {}
 
     def offers(self, need: Need) -> list[Offer]:
         """One: the size of the cluster that the need is for."""
@@ -48,6 +50,8 @@ class AzureMlProvider:
             return [Offer("azureml", need.size or "cluster", "no workspace", Decimal(0), unready=NOT_SET_UP)]
         if need.pool is None and not self._account.compute:
             return [Offer("azureml", need.size or "cluster", "no cluster", Decimal(0), unready=NO_CLUSTER)]
+        if need.environment:
+            self._environment(need.environment)
         name, found = self._cluster_of(need)
         size, low = (found.size, found.low_priority) if found else (need.size, need.spot)
         if not size:
@@ -73,7 +77,8 @@ class AzureMlProvider:
             told = json.dumps({"variables": dict(request.variables), "words": _words(request)})
             self._workspace.write(f"{folder}/agent.pyz", pack(self._home.agents, (NODE,)).read_bytes())
             self._workspace.write(f"{folder}/sealed", seal(key, told, name))
-            environment = self._workspace.environment(self._account.image)
+            kept = request.need.environment if request.need else ""
+            environment = self._environment(kept) if kept else self._workspace.environment(self._account.image)
             usd = request.offer.usd_per_hour
             tags = bodies.tags(self._mark, request, usd, _end_of(request.lease_s))
             body = bodies.job(name, request, self._workspace.compute_id(cluster), environment, folder, key, tags)
@@ -108,6 +113,24 @@ class AzureMlProvider:
         job = self._workspace.job(self._job_name(key))
         if job and job["properties"]["status"] not in bodies.ENDED:
             self._workspace.relabel(job, {**job["properties"]["tags"], bodies.LEASE: _end_of(lease_s)})
+
+    def data(self, name: str) -> KeptData:
+        store, path = self._workspace.data(name)
+        token = store.reading
+        credential = Credential("sas", {"token": token}) if token else None
+        return KeptData(f"{store.url}/{path}", store.name.lower().replace("_", "-"), store.url, credential)
+
+    def _environment(self, name: str) -> str:
+        """Its id in the workspace. Raises JobInvalid."""
+        read_at, found = self._environments.get(name, (float("-inf"), ""))
+        if time.monotonic() - read_at > KEPT_S:
+            try:
+                found = self._workspace.environment_named(name)
+            except NotFound as error:
+                expected = "an environment of the workspace: see `az ml environment list`"
+                raise JobInvalid([Problem("environment.kept", f"`azureml:{name}`", expected)]) from error
+            self._environments[name] = time.monotonic(), found
+        return found
 
     # Clusters
 

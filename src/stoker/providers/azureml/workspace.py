@@ -10,14 +10,14 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from stoker.errors import NotSetUp, ProviderFailed, ProviderUnavailable
+from stoker.errors import NotFound, NotSetUp, ProviderFailed, ProviderUnavailable
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.account.clients import Clients, speaking
 from stoker.providers.azureml.bodies import ClusterSight, read_cluster
@@ -30,7 +30,27 @@ _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?$
 _READY_S = 120.0  # for a new cluster
 _MISSING = 404
 _SAS_VERSION = "2021-12-02"
+_DATASTORE = re.compile(r"azureml:.*/datastores/(?P<store>[^/]+)(?:/paths)?/(?P<path>.*)")
+_ASSET = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:[@:](?P<version>[\w.-]+))?")
+READS = timedelta(days=30)  # what data assets are read with
 _EARLY, _LASTS = timedelta(minutes=15), timedelta(hours=1)  # clocks differ
+
+
+@dataclass(frozen=True, slots=True)
+class Datastore:
+    """A container that the workspace knows. Without key and SAS, people open it with their own login."""
+
+    name: str
+    account: str
+    container: str
+    url: str
+    key: str = field(default="", repr=False)
+    sas: str = field(default="", repr=False)
+
+    @property
+    def reading(self) -> str:
+        """A token that only reads; empty: the workspace has neither key nor SAS for it."""
+        return signature(self.account, self.container, self.key, "rl", READS) if self.key else self.sas
 
 
 class LearningWorkspace(Clients):
@@ -117,15 +137,67 @@ class LearningWorkspace(Clients):
 
     def files(self) -> Store:
         """What is below `stoker/` in the default datastore of the workspace, opened as Azure ML itself opens it."""
-        place = "/datastores/workspaceblobstore"
-        store, given = self._ask("GET", place), self._ask("POST", f"{place}/listSecrets", {})
-        account = self._sent("GET", self._arm(str(self._told["properties"]["storageAccount"]), _STORAGE_API), None)
-        if not store or not given or not account:
+        found = self.datastore("workspaceblobstore")
+        if not (found.key or found.sas):
             raise ProviderFailed("the workspace's datastore `workspaceblobstore` cannot be opened")
-        name, container = str(store["properties"]["accountName"]), str(store["properties"]["containerName"])
-        signed = str(given.get("sasToken") or "").removeprefix("?") or signature(name, container, str(given["key"]))
-        url = f"{account['properties']['primaryEndpoints']['blob'].rstrip('/')}/{container}/stoker/"
-        return open_access(Access((Route("stoker/", url, signed, writes=True),)))
+        signed = found.sas or signature(found.account, found.container, found.key)
+        return open_access(Access((Route("stoker/", f"{found.url}/stoker/", signed, writes=True),)))
+
+    def datastore(self, name: str) -> Datastore:
+        """Raises NotFound."""
+        place = f"/datastores/{name}"
+        found = self._ask("GET", place)
+        if found is None:
+            raise NotFound(f"the workspace has no datastore `{name}`", hint="see `az ml datastore list`")
+        told = found["properties"]
+        account, container = str(told.get("accountName", "")), str(told.get("containerName") or told.get("filesystem"))
+        secrets = self._ask("POST", f"{place}/listSecrets", {}) if told.get("credentials") else {}
+        sas, key = (str((secrets or {}).get(one) or "") for one in ("sasToken", "key"))
+        return Datastore(name, account, container, self._blobs(told) + f"/{container}", key, sas.removeprefix("?"))
+
+    def _blobs(self, told: Mapping[str, Any]) -> str:
+        """The Blob service of an account: of the workspace's own, as the account says itself."""
+        own = str(self._told["properties"]["storageAccount"])
+        if own.rpartition("/")[2] == told.get("accountName"):
+            account = self._sent("GET", self._arm(own, _STORAGE_API), None)
+            if account:
+                return str(account["properties"]["primaryEndpoints"]["blob"]).rstrip("/")
+        protocol, endpoint = told.get("protocol") or "https", told.get("endpoint") or "core.windows.net"
+        return f"{protocol}://{told.get('accountName')}.blob.{endpoint}"
+
+    def data(self, name: str) -> tuple[Datastore, str]:
+        """Where the files of a data asset are: a datastore, and the path in it. Raises NotFound."""
+        uri = str(self._asset("data", name)["properties"].get("dataUri", ""))
+        if found := _DATASTORE.search(uri):
+            return self.datastore(found["store"]), found["path"].strip("/")
+        page = self._ask("GET", "/datastores")
+        for one in page["value"] if page else ():
+            if "accountName" not in one["properties"]:
+                continue
+            there = self.datastore(str(one["name"]))
+            if uri.startswith(f"{there.url}/"):
+                return there, uri.removeprefix(f"{there.url}/").strip("/")
+        hint = f"add the store that it is in, and give the URL of its files as data: {uri}"
+        raise NotFound(f"the data asset `{name}` is in no datastore of the workspace", hint=hint)
+
+    def environment_named(self, name: str) -> str:
+        """The id of an environment of the workspace. Raises NotFound."""
+        return str(self._asset("environments", name)["id"])
+
+    def _asset(self, kind: str, name: str) -> dict[str, Any]:
+        """`NAME`, `NAME@VERSION` or `NAME:VERSION`; without a version, and as `latest`, the newest one."""
+        found = _ASSET.fullmatch(name)
+        if not found:
+            raise NotFound(f"the name of an asset such as `coco@3`, not `{name}`")
+        version = found["version"] or ""
+        if version in ("", "latest"):
+            container = self._ask("GET", f"/{kind}/{found['name']}")
+            version = str(container["properties"].get("latestVersion") or "") if container else ""
+        asset = self._ask("GET", f"/{kind}/{found['name']}/versions/{version}") if version else None
+        if asset is None:
+            what = {"data": "data asset", "environments": "environment"}[kind]
+            raise NotFound(f"the workspace has no {what} `{name}`", hint=f"see `az ml {kind.rstrip('s')} list`")
+        return asset
 
     # Requests
 
@@ -162,13 +234,13 @@ class LearningWorkspace(Clients):
         return ARMPipelineClient(self._account.arm, policies=policies, transport=self._transport)
 
 
-def signature(account: str, container: str, key: str) -> str:
-    """A token that reads, writes, lists and deletes in a container for an hour."""
+def signature(account: str, container: str, key: str, rights: str = "rwdl", lasts: timedelta = _LASTS) -> str:
+    """A token for a container."""
     now = datetime.now(UTC)
-    start, end = (f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (now - _EARLY, now + _LASTS))
-    text = "\n".join(("rwdl", start, end, f"/blob/{account}/{container}", *[""] * 3, _SAS_VERSION, "c", *[""] * 7))
+    start, end = (f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (now - _EARLY, now + lasts))
+    text = "\n".join((rights, start, end, f"/blob/{account}/{container}", *[""] * 3, _SAS_VERSION, "c", *[""] * 7))
     signed = hmac.digest(base64.b64decode(key), text.encode(), hashlib.sha256)
-    query = {"sv": _SAS_VERSION, "sr": "c", "sp": "rwdl", "st": start, "se": end}
+    query = {"sv": _SAS_VERSION, "sr": "c", "sp": rights, "st": start, "se": end}
     return urlencode({**query, "sig": base64.b64encode(signed).decode()})
 
 

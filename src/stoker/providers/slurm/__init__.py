@@ -4,39 +4,32 @@ the nodes and the queue."""
 from __future__ import annotations
 
 import hashlib
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
-from typing import ClassVar
+from urllib.parse import unquote, urlsplit
 
-from stoker.agent.machine.machine import remove_tree
-from stoker.agent.pack import pack
-from stoker.agent.processes.family import UNSHIPPED
 from stoker.errors import JobInvalid, Problem, ProviderFailed, ProviderUnavailable, StokerError
-from stoker.files import write_whole
 from stoker.model.job.fields import nearest
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
-from stoker.providers import Setup
+from stoker.providers import Setup, surroundings
 from stoker.providers.allocations import Allocation, Allocations, GangGathering
 from stoker.providers.slurm import commands
 from stoker.providers.slurm.commands import AllocatedNode, Partition, SlurmJob
 from stoker.providers.slurm.controller import INSTALL, SlurmController, is_installed
+from stoker.providers.slurm.place import NODE, LoginNode, SlurmPlace, ThisComputer
 from stoker.providers.slurm.wanted import LEAD_S, Wanted, lead_s, wanted
+from stoker.stores.access import Access
 
-NODE = "stoker.providers.slurm.node"  # shipped with the agent
-_END_S = 30.0  # to upload what a killed agent has left
+LOGIN = "STOKER_SLURM_LOGIN"  # the login node, as `ssh` takes it; unset: this computer
 _OVER_S = 20.0  # for an allocation that was cancelled to be over
 _OWN = ("STOKER_ACCESS", "STOKER_SEAL")  # of each node alone; the other variables are those of the run
 
 
 class SlurmProvider:
     # Slurm looks twice a minute for what is over, and kills it KillWait later: only then does it say how it ended.
-    features: ClassVar[Features] = Features(
+    features: Features = Features(
         notice_s=float(LEAD_S),
         overstay_s=90.0,
         containers=True,
@@ -48,16 +41,19 @@ class SlurmProvider:
     )
 
     def __init__(self, setup: Setup) -> None:
-        self._home = setup.home
-        self._top = setup.home.root / "slurm"
+        self._login = surroundings({}).get(LOGIN, "").strip()
+        if self._login:
+            self.features = replace(self.features, shares_files=False, carries_folders=True)
         self._mark = (setup.server or hashlib.sha256(str(setup.home.root).encode()).hexdigest())[:12]
-        self._records = Allocations(self._top / "records")
-        self._controller = SlurmController()
+        self._place: SlurmPlace = (
+            LoginNode(self._login, setup.home, self._mark) if self._login else ThisComputer(setup.home)
+        )
+        self._records = Allocations(setup.home.root / "slurm" / "records")
+        self._controller = SlurmController(self._place)
         self._gathering = GangGathering(self._records)
-        self._agent: Path | None = None
 
     def offers(self, need: Need) -> list[Offer]:
-        if not is_installed():
+        if not self._login and not is_installed():
             return [Offer("slurm", "node", "no cluster", Decimal(0), unready=INSTALL)]
         asked = wanted(need)
         if need.region or need.spot:
@@ -81,6 +77,7 @@ class SlurmProvider:
         known = self._records.all()
         if not known:
             return []
+        self._place.glance()
         jobs: dict[str, list[SlurmJob]] = {}
         for job in self._controller.jobs():
             jobs.setdefault(job.name, []).append(job)
@@ -88,6 +85,10 @@ class SlurmProvider:
 
     def stop(self, key: str) -> None:
         self._gathering.stop(key, self._stop_one, self._stop_all)
+
+    def carried(self, key: str, access: Access) -> Access:  # noqa: ARG002  # a Protocol fixes the signature
+        """A folder is one that this computer and the cluster share, under the same path."""
+        return access
 
     # Starting
 
@@ -102,8 +103,8 @@ class SlurmProvider:
         asked = wanted(first.need or Need(pool=first.pool))
         limits = [one.limit_s for one in _chosen(asked, self._controller.partitions().values())]
         lead = lead_s(asked.time_s or max(limits, default=0.0))
-        folder = self._top / "allocations" / first.key
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._check_stores(first)
+        folder = self._place.folder(first.key)
         nodes = [self._node(number, request, folder, lead) for number, request in enumerate(requests)]
         own = {
             given: request.variables[plain]
@@ -112,33 +113,42 @@ class SlurmProvider:
         }
         shared = {plain: value for plain, value in first.variables.items() if plain not in (*_OWN, "STOKER_NODE_KEY")}
         comment = f"stoker {self._mark} {first.labels.get('owner', '')}".strip()
-        write_whole(folder / commands.GIVEN, commands.exports({**shared, **own}), mode=0o600)
-        words = commands.sbatch(name, str(folder), len(nodes), asked, lead, comment)
+        self._place.prepare(first.key, commands.exports({**shared, **own}))
+        words = commands.sbatch(name, folder, len(nodes), asked, lead, comment)
         one = self._records.keep(Allocation(first.key, name, tuple(node.key for node in nodes)))
         try:
-            id = self._controller.submit(words, commands.script(str(folder), nodes))
+            id = self._controller.submit(words, commands.script(folder, nodes))
         except ProviderUnavailable:
             raise  # it may have been submitted
         except ProviderFailed as error:
             self._records.forget(first.key)
-            remove_tree(folder)
+            self._place.remove(first.key)
             raise self._explained(error, asked) from error
         self._records.keep(replace(one, job=id))
 
-    def _node(self, number: int, request: NodeRequest, folder: Path, lead: int) -> AllocatedNode:
-        events = f"{lead}:{self._controller.grace_s():g}:{folder}"
+    def _node(self, number: int, request: NodeRequest, folder: str, lead: int) -> AllocatedNode:
         options = {
             "--store": request.store,
             "--orders": request.orders,
-            "--folder": str(folder / request.key),
-            "--environments": str(self._home.environments),
-            "--uv": _uv(),
+            "--folder": f"{folder}/{request.key}",
+            "--environments": self._place.environments,
+            "--uv": self._place.uv,
             "--cloud": NODE,
-            "--events": events,
+            "--events": f"{lead}:{self._controller.grace_s():g}:{folder}",
         }
-        agent = (*self._command("run"), *(word for pair in options.items() for word in pair))
+        agent = [self._place.python, "-I", "-S", self._place.agent(), "run"]
         given = {plain: f"{plain}_{number}" for plain in _OWN if plain in request.variables}
-        return AllocatedNode(request.key, agent, given)
+        return AllocatedNode(request.key, (*agent, *(word for pair in options.items() for word in pair)), given)
+
+    def _check_stores(self, request: NodeRequest) -> None:
+        """A folder has to be shared with the login node. Raises ProviderFailed."""
+        if not self._login:
+            return
+        routes = Access.from_text(request.access).routes if request.access else ()
+        for url in sorted({one.url for one in routes if one.url.startswith("file://") and one.writes}):
+            if not self._place.has_folder(path := unquote(urlsplit(url).path)):
+                hint = "use a store that both reach: `stoker store add`"
+                raise ProviderFailed(f"the folder of the store, {path}, is not on `{self._login}`", hint=hint)
 
     def _explained(self, error: ProviderFailed, asked: Wanted) -> StokerError:
         """With what exists, where Slurm only says that something does not."""
@@ -149,14 +159,7 @@ class SlurmProvider:
     # Looking
 
     def _actual(self, one: Allocation, found: list[SlurmJob]) -> SlurmJob | None:
-        return commands.actual(found, one.job, self._claim(one) if len(found) > 1 else "")
-
-    def _claim(self, one: Allocation) -> str:
-        """The id of the job that has begun to work for it; empty: none has."""
-        try:
-            return (self._top / "allocations" / one.key / "claim").read_text(encoding="utf-8").strip()
-        except OSError:
-            return ""
+        return commands.actual(found, one.job, self._place.claim(one.key) if len(found) > 1 else "")
 
     def _sights(self, one: Allocation, job: SlurmJob | None) -> list[NodeSight]:
         if job is None and one.job and not one.ended:
@@ -185,14 +188,14 @@ class SlurmProvider:
             return self._records.keep(replace(one, ended=forgotten))
         if job.id != one.job:
             one = self._records.keep(replace(one, job=job.id))
-        if job.state in commands.WAITING and self._claim(one) == job.id:
+        if job.state in commands.WAITING and self._place.claim(one.key) == job.id:
             return self._records.keep(replace(one, ended=commands.requeued(job), taken=True))
         if not commands.is_over(job):
             return one
         state = job.state.partition(" ")[0]
         words = commands.ended(job)
-        if state == "FAILED" and not self._claim(one):
-            folder = self._top / "allocations" / one.key
+        if state == "FAILED" and not self._place.claim(one.key):
+            folder = self._place.folder(one.key)
             words += f"; its script did not begin: can the node write to {folder}, and do the nodes share it?"
         return self._records.keep(replace(one, ended=words, taken=state in commands.TAKEN))
 
@@ -201,11 +204,11 @@ class SlurmProvider:
         if one.keys[number] not in one.stopped:
             return False
         waits = job is None or job.state in commands.WAITING
-        return waits or (self._top / "allocations" / one.key / f"ended.{number}").exists()
+        return waits or self._place.saw(one.key, f"ended.{number}")
 
     def _running(self, one: Allocation, number: int, key: str) -> NodeSight:
         """In an allocation of several nodes, one may have ended alone."""
-        if len(one.keys) > 1 and (self._top / "allocations" / one.key / f"ended.{number}").exists():
+        if len(one.keys) > 1 and self._place.saw(one.key, f"ended.{number}"):
             return NodeSight(key, NodeState.GONE, f"its step of Slurm job {one.job} ended")
         return NodeSight(key, NodeState.UP)
 
@@ -213,13 +216,16 @@ class SlurmProvider:
 
     def _stop_one(self, one: Allocation, key: str) -> None:
         """The other nodes of its allocation stay. One that has not begun never will: its step looks for the mark."""
-        folder, number = self._top / "allocations" / one.key, one.keys.index(key)
-        (folder / f"stopped.{number}").touch()
+        number = one.keys.index(key)
+        self._place.mark(one.key, f"stopped.{number}")
         if one.ended or any(job.state in commands.WAITING for job in self._controller.named(one.name)):
             return
-        done = folder / f"ended.{number}"
-        _await(lambda: done.exists() or self._cancel_step(one.job, key), f"node {key} of Slurm job {one.job}")
-        self._end(folder / key, key)
+        done = f"ended.{number}"
+        _await(
+            lambda: self._place.has(one.key, done) or self._cancel_step(one.job, key),
+            f"node {key} of Slurm job {one.job}",
+        )
+        self._end(one, key)
 
     def _cancel_step(self, job: str, key: str) -> bool:
         """Asked for until it has ended: an allocation that has just begun has no steps yet."""
@@ -228,36 +234,22 @@ class SlurmProvider:
 
     def _stop_all(self, one: Allocation) -> None:
         """Without its folder, an allocation that starts all the same ends at once."""
-        folder = self._top / "allocations" / one.key
         if left := [job.id for job in self._controller.named(one.name) if not commands.is_over(job)]:
             for id in left:
                 self._controller.cancel(id)
             _await(lambda: self._is_over(one.name), f"Slurm job {', '.join(left)}")
         for key in one.keys:
-            self._end(folder / key, key)
-        remove_tree(folder)
+            self._end(one, key)
+        self._place.remove(one.key)
         self._records.forget(one.key)
 
     def _is_over(self, name: str) -> bool:
         return all(commands.is_over(job) for job in self._controller.named(name))
 
-    def _end(self, folder: Path, key: str) -> None:
+    def _end(self, one: Allocation, key: str) -> None:
         """Raises ProviderFailed while log lines are not uploaded: the folder is still needed."""
-        if not (folder / "access").exists() and not (folder / "errand.json").exists():
-            return
-        command = [*self._command("end"), "--folder", str(folder), "--key", key]
-        try:
-            done = subprocess.run(command, timeout=_END_S, check=False, stdin=subprocess.DEVNULL, capture_output=True)
-            unshipped = done.returncode == UNSHIPPED
-        except subprocess.TimeoutExpired:
-            unshipped = True
-        if unshipped:
+        if not self._place.end(one.key, key):
             raise ProviderFailed(f"the last log lines of {key} are not uploaded yet: the store is unreachable")
-
-    def _command(self, verb: str) -> list[str]:
-        if self._agent is None or not self._agent.exists():
-            self._agent = pack(self._home.agents, (NODE,))
-        return [sys.executable, "-I", "-S", str(self._agent), verb]
 
 
 def _await(is_over: Callable[[], bool], what: str) -> None:
@@ -276,9 +268,3 @@ def _chosen(asked: Wanted, known: Iterable[Partition]) -> list[Partition]:
 def _no_partition(name: str, known: Iterable[str]) -> JobInvalid:
     expected = "a partition of this cluster: " + ", ".join(f"`{one}`" for one in known)
     return JobInvalid([Problem("partition", f"`{name}`", expected, nearest(name, known))])
-
-
-def _uv() -> str:
-    """The uv that is installed with Stoker, before any other; empty: the agent looks for one."""
-    beside = Path(sys.executable).with_name("uv")
-    return str(beside) if beside.exists() else shutil.which("uv") or ""

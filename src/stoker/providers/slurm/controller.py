@@ -1,8 +1,7 @@
-"""Runs Slurm's commands on this computer, and says in words why one could not be carried out."""
+"""Asks Slurm's controller by its commands, and says in words why one could not be carried out."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import threading
@@ -10,11 +9,10 @@ import time
 from collections.abc import Sequence
 
 from stoker.errors import NotAllowed, NotSetUp, ProviderFailed, ProviderUnavailable
-from stoker.providers import surroundings
 from stoker.providers.slurm import commands
 from stoker.providers.slurm.commands import Partition, SlurmJob
+from stoker.providers.slurm.place import ANSWER_S, SlurmPlace
 
-ANSWER_S = 20.0  # for a controller that is busy
 FRESH_S = 60.0  # partitions change rarely
 INSTALL = "Slurm's commands are not installed on this computer"
 _AWAY = (
@@ -37,11 +35,18 @@ def is_installed() -> bool:
 class SlurmController:
     """Called from several threads."""
 
-    def __init__(self) -> None:
-        self._user = str(os.getuid())  # names come from variables that may say anything
+    def __init__(self, place: SlurmPlace) -> None:
+        self._place = place
+        self._uid = ""
         self._lock = threading.Lock()
         self._partitions: tuple[float, dict[str, Partition]] | None = None
         self._kill_wait: float | None = None
+
+    @property
+    def _user(self) -> str:
+        """A number: names come from variables that may say anything."""
+        self._uid = self._uid or self.run(["id", "-u"]).strip()
+        return self._uid
 
     def jobs(self) -> list[SlurmJob]:
         return commands.jobs(self.run(commands.squeue(self._user)))
@@ -101,16 +106,7 @@ class SlurmController:
     def run(self, words: Sequence[str], given: str = "") -> str:
         """Raises ProviderUnavailable while the controller is away: nothing is known then, and nothing is lost."""
         try:
-            done = subprocess.run(
-                words,
-                input=given,
-                env=commands.environment(surroundings({})),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=ANSWER_S,
-                check=False,
-            )
+            done = self._place.run(words, given)
         except FileNotFoundError:
             raise NotSetUp(INSTALL, hint="run Stoker on a login node of the cluster") from None
         except subprocess.TimeoutExpired:

@@ -9,19 +9,31 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from fastapi import APIRouter, Query, Request, Response
 
 from stoker.engine import decision, showing
 from stoker.engine.decision import Decision
 from stoker.engine.queue.placement import queue
-from stoker.errors import BadInput, Conflict, JobInvalid, NotFound, NotSetUp, Problem, StoreDenied, StoreUnavailable
+from stoker.errors import (
+    BadInput,
+    Conflict,
+    JobInvalid,
+    NotFound,
+    NotSetUp,
+    Problem,
+    StoreDenied,
+    StoreFailed,
+    StoreUnavailable,
+)
 from stoker.model.cause import Cause
 from stoker.model.job.job import Job
 from stoker.model.job.trials import sample
 from stoker.model.node import Offer, Pool
 from stoker.model.orders import DataOrder
 from stoker.model.run.run import Event, Run, RunState, Start, Submission, Turn
+from stoker.providers import keeping
 from stoker.server.admission import (
     InputRequest,
     Pinned,
@@ -29,6 +41,7 @@ from stoker.server.admission import (
     check_software,
     check_terminal,
     engine_notes,
+    in_store,
     no_effect,
     pin,
     to_store,
@@ -312,7 +325,24 @@ async def _next_name(service: Service, name: str) -> str:
 def pinned_inputs(service: Service, job: Job, run_id: str, store: str, pins: Mapping[str, str]) -> Pinned:
     features = service.providers[job.on].features
     reaches = features.shares_files or features.carries_folders
-    return pin(InputRequest(job, run_id, store, pins, reaches), service.datasets, service.stores)
+    asked = InputRequest(job, run_id, store, pins, reaches, partial(_kept, service))
+    return pin(asked, service.datasets, service.stores)
+
+
+def _kept(service: Service, name: str) -> str:
+    """The store that it is in is added, or its credential renewed, unless another one that is known has it."""
+    provider, _, asset = name.partition(":")
+    keeper = keeping(service.providers[provider]) if provider in service.providers else None
+    if keeper is None:
+        raise NotFound(f"a provider `{provider}` that keeps data under names of its own")
+    found = keeper.data(asset)
+    own = f"{provider}-{found.name}"
+    if (in_store(found.url, service.stores) or (own, ""))[0] == own:
+        if found.credential is None:
+            hint = f"add it yourself: `stoker store add NAME {found.place}`"
+            raise StoreFailed(f"`{name}` is in {found.place}, for which `{provider}` has no key", hint=hint)
+        service.stores.add(own, found.place, found.credential, service.clock.now(), shared=True)
+    return found.url
 
 
 def new_run(submission: Submission, store: str, now: datetime) -> Run:
