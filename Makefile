@@ -35,7 +35,8 @@ frameworks: .venv/frameworks .services/vision/installed .services/mlflow/install
 # Programs of the system that tests run: the sshd of the twin's machines, and for the heavy tests container engines and a
 # Slurm, which they start themselves. Nothing is started here: RUNLEVEL=1 says so to Debian's packages.
 .services/system: PACKAGES := openssh-server openssh-client iproute2 sudo openmpi-bin
-.services/engines: PACKAGES := docker.io podman catatonit uidmap docker-registry slurm-wlm
+.services/engines: PACKAGES := docker.io podman catatonit uidmap docker-registry slurm-wlm slurmdbd mariadb-server-core \
+  mariadb-client-core
 .services/engines: | .services/system
 .services/system .services/engines: Makefile
 	@mkdir -p .services
@@ -57,6 +58,13 @@ frameworks: .venv/frameworks .services/vision/installed .services/mlflow/install
 	rm -rf .venv-azureml
 	$(BIN)/uv venv --quiet --python $(BIN)/python .venv-azureml
 	$(BIN)/uv pip install --quiet --python .venv-azureml/bin/python --compile-bytecode azure-ai-ml==1.35.2 azure-identity
+	@touch $@
+
+# A Ray of the cluster's side: the provider speaks REST, and heavy tests start a real cluster of it.
+.venv-ray/installed: | .venv/installed
+	rm -rf .venv-ray
+	$(BIN)/uv venv --quiet --python $(BIN)/python .venv-ray
+	$(BIN)/uv pip install --quiet --python .venv-ray/bin/python --compile-bytecode 'ray[default,train]==2.60.0'
 	@touch $@
 
 # Keras on TensorFlow, for another long proof: large, and nobody else needs it.
@@ -105,13 +113,13 @@ PYTEST := .ci/tests
 test: frameworks  ## everything but the heavy tests and the long proofs
 	$(PYTEST) -m "not slow and not heavy"
 
-test-heavy: frameworks .services/engines .venv-azureml/installed  ## what takes long, and is still part of every check
+test-heavy: frameworks .services/engines .venv-azureml/installed .venv-ray/installed  ## what takes long, and is still part of every check
 	$(PYTEST) -m "heavy and not slow"
 
 test-fast: install  ## the pure rings
 	$(BIN)/pytest -q tests/unit tests/contract tests/simulation -m "not slow and not heavy"
 
-test-slow: frameworks .services/engines .venv-azureml/installed .venv-az/installed .venv-tensorflow/installed $(HYDRA)/installed  ## the long proofs
+test-slow: frameworks .services/engines .venv-azureml/installed .venv-ray/installed .venv-az/installed .venv-tensorflow/installed $(HYDRA)/installed  ## the long proofs
 	$(BIN)/pytest -m slow
 
 lint: install
@@ -143,7 +151,7 @@ release: install  ## builds wheel and sdist into dist, and runs the quickstart w
 	$(BIN)/python .ci/release.py
 
 # All tests in one go: the quick ones, which come last, fill the time in which the last long ones wait.
-check: lint types frameworks .services/engines .venv-azureml/installed  ## exactly what CI runs
+check: lint types frameworks .services/engines .venv-azureml/installed .venv-ray/installed  ## exactly what CI runs
 	$(PYTEST) -m "not slow"
 
 bench: frameworks  ## Stoker beside its peers; writes benchmarks/results
@@ -157,4 +165,4 @@ shape: install  ## counts files, lines and names anew for docs/internals/archite
 	$(BIN)/python docs/shape.py
 
 clean:
-	rm -rf .venv .venv-az .venv-azureml .venv-tensorflow .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-az .venv-azureml .venv-ray .venv-tensorflow .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

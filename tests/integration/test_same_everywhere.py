@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,10 +121,14 @@ def azureml(root: Path) -> Iterator[Place]:
         yield Place(shell, {"on": "cpus", "spot": True, "environment": HERE})
 
 
-PLACES: list[Callable[[Path], Any]] = [local, ssh, slurm, ray, azure, azureml]
+# Those with machines of the twin take long, and are among the long proofs.
+PLACES = [
+    *(pytest.param(made, id=made.__name__) for made in (local, ssh, slurm, ray)),
+    *(pytest.param(made, id=made.__name__, marks=pytest.mark.slow) for made in (azure, azureml)),
+]
 
 
-@pytest.fixture(scope="module", params=PLACES, ids=lambda made: str(made.__name__))
+@pytest.fixture(scope="module", params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with ExitStack() as stack:
         yield stack.enter_context(request.param(tmp_path_factory.mktemp(request.param.__name__)))

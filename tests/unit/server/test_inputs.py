@@ -16,8 +16,8 @@ from stoker.model.job.job import DataInput, DataMode, Job
 from stoker.model.orders import DataOrder
 from stoker.model.workspace import layout
 from stoker.model.workspace.store import KnownStore
-from stoker.server.admission import InputRequest, Pinned, pin
 from stoker.server.contents import DatasetRecords
+from stoker.server.inputs import InputRequest, Pinned, pin
 from stoker.server.records.copies import Signing
 from stoker.server.records.database import Database
 from stoker.server.records.tables import DatasetTable

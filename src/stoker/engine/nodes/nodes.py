@@ -103,7 +103,8 @@ def gone(attempt: Member, seen: Sighting) -> Fate | None:
 def missed(run: Run, attempt: Member, seen: Sighting, now: datetime) -> Fate | None:
     """For a node that should exist and does not report. None: it works, or is still starting."""
     restarts = attempt.notice is not None and attempt.notice.returns  # it returns in a moment
-    overstay = timedelta(seconds=seen.overstay_s if seen.node else 0.0)
+    drilled = attempt.notice is not None and attempt.notice.drill  # its provider knows nothing of that
+    overstay = timedelta(seconds=seen.overstay_s if seen.node and not drilled else 0.0)
     if attempt.notice and not restarts and now >= attempt.notice.deadline + overstay:
         return Fate(evicted=True, stop=True)
     if seen.silent_s > max(seen.patience_s, RESTART_S if restarts else 0.0):

@@ -24,7 +24,6 @@ from stoker.errors import (
     NotSetUp,
     Problem,
     StoreDenied,
-    StoreFailed,
     StoreUnavailable,
 )
 from stoker.model.cause import Cause
@@ -33,22 +32,18 @@ from stoker.model.job.trials import sample
 from stoker.model.node import Offer, Pool
 from stoker.model.orders import DataOrder
 from stoker.model.run.run import Event, Run, RunState, Start, Submission, Turn
-from stoker.providers import keeping
 from stoker.server.admission import (
-    InputRequest,
-    Pinned,
     admit,
     check_software,
     check_terminal,
     engine_notes,
-    in_store,
     no_effect,
-    pin,
     to_store,
     width_note,
 )
 from stoker.server.api.answers import MOST_COUNTED, OUTSIDE, answer, gives, service_of, takes
 from stoker.server.api.requests import body
+from stoker.server.inputs import InputRequest, Pinned, kept_url, pin
 from stoker.server.rounds.outside import call
 from stoker.server.rounds.reports import agent_events, told_once
 from stoker.server.service import Service
@@ -325,24 +320,9 @@ async def _next_name(service: Service, name: str) -> str:
 def pinned_inputs(service: Service, job: Job, run_id: str, store: str, pins: Mapping[str, str]) -> Pinned:
     features = service.providers[job.on].features
     reaches = features.shares_files or features.carries_folders
-    asked = InputRequest(job, run_id, store, pins, reaches, partial(_kept, service))
+    kept = partial(kept_url, providers=service.providers, stores=service.stores, now=service.clock.now())
+    asked = InputRequest(job, run_id, store, pins, reaches, kept)
     return pin(asked, service.datasets, service.stores)
-
-
-def _kept(service: Service, name: str) -> str:
-    """The store that it is in is added, or its credential renewed, unless another one that is known has it."""
-    provider, _, asset = name.partition(":")
-    keeper = keeping(service.providers[provider]) if provider in service.providers else None
-    if keeper is None:
-        raise NotFound(f"a provider `{provider}` that keeps data under names of its own")
-    found = keeper.data(asset)
-    own = f"{provider}-{found.name}"
-    if (in_store(found.url, service.stores) or (own, ""))[0] == own:
-        if found.credential is None:
-            hint = f"add it yourself: `stoker store add NAME {found.place}`"
-            raise StoreFailed(f"`{name}` is in {found.place}, for which `{provider}` has no key", hint=hint)
-        service.stores.add(own, found.place, found.credential, service.clock.now(), shared=True)
-    return found.url
 
 
 def new_run(submission: Submission, store: str, now: datetime) -> Run:

@@ -19,8 +19,8 @@ from stoker.model.job.trials import places, template, trial_job, varying
 from stoker.model.run.run import Event, Run, RunState, Submission
 from stoker.model.run.sweep import Sweep
 from stoker.model.run.trial import Trial
-from stoker.server.admission import Pinned
 from stoker.server.api.runs import CheckedSubmission, arriving, check, new_run, pinned_inputs
+from stoker.server.inputs import Pinned
 from stoker.server.records.sweeps import TrialRow
 from stoker.server.rounds.outside import call
 from stoker.server.service import Service

@@ -229,3 +229,10 @@ def test_a_provider_that_says_why_a_node_ended_has_time_to_say_it(run: Run, now:
     told = advance(run, gone, now + timedelta(seconds=40))
     assert told.run.attempts[-1].message == "Slurm job 7 ended as PREEMPTED"
     assert told.events[-1].text.endswith("with 30 s notice: Slurm job 7 ended as PREEMPTED; starting another")
+
+
+def test_a_drill_waits_for_no_word_of_a_provider_that_knows_nothing_of_it(run: Run, now: datetime) -> None:
+    run = run.with_newest(replace(run.attempts[0], notice=Notice(now, now + timedelta(seconds=3))))
+    up = Sighting(node=NodeSight("r-1", NodeState.UP), overstay_s=90.0)
+    assert not advance(run, up, now + timedelta(seconds=2)).run.attempts[-1].state.over
+    assert advance(run, up, now + timedelta(seconds=3)).run.attempts[-1].state is AttemptState.EVICTED
