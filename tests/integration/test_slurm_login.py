@@ -39,8 +39,9 @@ def _without_slurm(folder: Path) -> Path:
     folder.mkdir()
     for place in ("/usr/bin", "/bin"):
         for program in Path(place).iterdir():
-            if program.name not in ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "srun", "ssh"):
-                (folder / program.name).exists() or (folder / program.name).symlink_to(program)
+            hidden = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "srun", "ssh")
+            if program.name not in hidden and not (folder / program.name).is_symlink():
+                (folder / program.name).symlink_to(program)
     return folder
 
 
