@@ -61,6 +61,10 @@ POINTS: list[tuple[str, Wanted]] = [
     ("{'loss': 0.25} epoch 3", (3, {"loss": 0.25})),
     ("Epoch 3: {'loss': 0.25, 'accuracy': 0.5}", (3, {"loss": 0.25, "accuracy": 0.5})),
     ("Validation: loss 0.512, accuracy 0.875", (None, {"val_loss": 0.512, "val_accuracy": 0.875})),
+    (
+        "Thu Nov 19 22:19:30 2026\tEpoch 1:\t[3/3]\tcontent: 145.318115\tstyle: 72.159058\ttotal: 217.477173",
+        (2.0, {"content": 145.318115, "style": 72.159058}),
+    ),
     ("(epoch: 1, iters: 5, time: 0.113, data: 0.010) G_GAN: 0.512 D_A: 0.301 ", (1, {"g_gan": 0.512, "d_a": 0.301})),
     ("2026-11-18 07:31:00,1 INFO: [SRRes..][epoch:  0, iter:     100, lr:(1.000e-04,)] [eta: 0:00:20, time (data): 0.150 (0.001)] l_pix: 1.25e-02 ", (100, {"epoch": 0.0, "l_pix": 0.0125})),
     ("Train loss 12 0.123456 Grad Norm 1.234567 0.15s/it", (12, {"train_loss": 0.123456})),

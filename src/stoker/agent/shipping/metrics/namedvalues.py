@@ -151,7 +151,9 @@ _REFUSED = re.compile(
     r"|\b(?:def|return|import|lambda|self|if|raise|print|elif|None|True|False|args|config|Namespace)\b"
 )
 # A line with an epoch and a step in brackets reports: whatever has a name and a fraction there is a metric.
-_REPORTS = re.compile(r"[(\[]epoch:\s{0,8}\d{1,9}, iters?:", re.IGNORECASE)
+_REPORTS = re.compile(
+    r"[(\[]epoch:\s{0,8}\d{1,9}, iters?:|\bepoch:? ?\[?\d{1,9}\]?:?\s{0,4}\[\s{0,8}\d{1,12}/\d{1,12}\]", re.IGNORECASE
+)
 _IN_TABLE = re.compile(r"\s{1,40}[-+]?\d{1,15}(?:\.\d{1,15})?(?:\s|$)")  # a row of numbers below its own header
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _BEFORE = re.compile(r"[A-Za-z]{1,20}\d?")
