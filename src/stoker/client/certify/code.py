@@ -33,6 +33,11 @@ class Trait(StrEnum):
     HUGGING_FACE = "the Hugging Face Trainer"
 
 
+def _imports(name: str) -> str:
+    """Also as one of several: `import os, time, torch`."""
+    return rf"^\s*(from {name}\b|import ([^#]*[, ])?{name}\b)"
+
+
 _PATTERNS = {
     Trait.SHUFFLES: r"shuffle\s*=\s*True|\.shuffle\(|\.permutation\(|randperm\(|RandomSampler|random\.sample\(",
     Trait.DRAWS: r"[dD]ropout|random\.(random|gauss|uniform|normal\w*|choice|randint|randn?)\("
@@ -46,11 +51,11 @@ _PATTERNS = {
     r"|PRNGKey|random\.key\(|TrainingArguments",
     Trait.SAVES_FILES: r"torch\.save\(|joblib\.dump\(|pickle\.dump\(|np\.savez?\w*\(|numpy\.savez?\w*\(|ModelCheckpoint"
     r"|\bmodel\w*\.save(_weights)?\(|save_checkpoint\(|save_file\(",
-    Trait.TORCH: r"^\s*(import|from) torch\b",
+    Trait.TORCH: _imports("torch"),
     Trait.DDP: r"\bDistributedDataParallel\(|\bDDP\(",
-    Trait.NUMPY: r"^\s*(import|from) numpy\b",
-    Trait.KERAS: r"^\s*(import|from) (tensorflow\.)?keras\b|\btf\.keras\.",
-    Trait.LIGHTNING: r"^\s*(import|from) (pytorch_)?lightning\b",
+    Trait.NUMPY: _imports("numpy"),
+    Trait.KERAS: _imports(r"(tensorflow\.)?keras") + r"|\btf\.keras\.",
+    Trait.LIGHTNING: _imports("(pytorch_)?lightning"),
     Trait.HUGGING_FACE: r"^\s*from transformers import.*Trainer|\b(Seq2Seq)?Trainer\(",
 }
 _COMPILED = {trait: re.compile(pattern) for trait, pattern in _PATTERNS.items()}

@@ -145,6 +145,8 @@ def test_notices_are_as_long_as_makes_sense(ran_s: float, notice_s: float) -> No
         ("state = Checkpoint(model=model, optimizer=optimizer)", {Trait.SAVES_MOMENTUM}),
         ("state = random.getstate()", {Trait.SAVES_DRAWS}),
         ("import torch", {Trait.TORCH}),
+        ("import os, time, torch", {Trait.TORCH}),
+        ("import mytorch, torchvision", set()),
         ("x = 1  # random.shuffle(x) would not do", set()),
         ('"""Shuffles with random.shuffle(x)."""', set()),
         ("not python at all: random.shuffle(", {Trait.SHUFFLES}),
