@@ -64,12 +64,33 @@ SHAPES = {
     "constants": Shape(
         "python experiment.py", "saved", ("saved",), Story(r"^epoch (\d+): loss", "loss", "state.pt", quick=True)
     ),
+    # Its options are declared in classes, and its loop begins with the number that one of them gives.
+    "cyclegan": Shape(
+        "python train.py --dataroot ${data.dataroot} --checkpoints_dir ${checkpoints}",
+        "outputs",
+        ("checkpoints",),
+        Story(r"^End of epoch (\d+)", "g_a", "checkpoints/experiment_name/latest_net_G_A.pth"),
+        "--continue_train --epoch_count ${checkpoint.number}",
+    ),
+    "data_science": Shape(
+        "python src/models/train_model.py data/processed/train.csv models/model.joblib",
+        "outputs",
+        ("models",),
+        Story(r"epoch (\d+) ", "auc", "models/model.joblib", prepare="src/make_dataset.py"),
+    ),
     "ddp_snapshot": Shape(
         "python multigpu_torchrun.py",
         "outputs",
         ("snapshot.pt",),
         Story(r"^\[GPU0\] Epoch (\d+)", "loss", "snapshot.pt", quick=True),
         launcher="torchrun",
+    ),
+    "deepspeed_config": Shape(
+        "python train.py --save_dir ${outputs} --deepspeed_config ds_config.json",
+        "outputs",
+        ("outputs",),
+        Story(r"^\[ *(\d+),", "loss", "global_step180/mp_rank_00_model_states.pt"),
+        "--load_dir ${outputs}",
     ),
     "detection": Shape(
         "python tools/train_net.py",
@@ -148,6 +169,13 @@ SHAPES = {
         "outputs",
         ("ckpt_hydra",),
         Story(r"^epoch (\d+) ", "train/loss", "ckpt_hydra/epoch_039.pt", beside="hydra"),
+    ),
+    "hydra_template": Shape(
+        "python src/train.py",
+        "logs",
+        ("logs/train/runs/*_*/checkpoints",),
+        Story(r"^epoch (\d+) over", "train/loss", "train/runs/*/checkpoints/last.ckpt", beside="hydra"),
+        "ckpt_path=${checkpoint.newest}",
     ),
     "imagenet": Shape(
         "python main.py",
@@ -246,6 +274,14 @@ SHAPES = {
         ("outputs",),
         Story(r"Epoch \[(\d+)\]\[5/5\]", "loss_cls", "latest.pth"),
         f"--resume-from {NEWEST}",
+    ),
+    # A variable of the environment says where it writes, instead of a folder outside of its own.
+    "nanochat": Shape(
+        "python -m scripts.base_train",
+        "outputs",
+        ("outputs",),
+        Story(r"^step (\d+)/", "loss", "base_checkpoints/d20/model_000300.pt", 12),
+        "--resume-from-step ${checkpoint.number}",
     ),
     "nanogpt": Shape(
         "python train.py",

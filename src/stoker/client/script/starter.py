@@ -31,7 +31,7 @@ _SUFFIXES = {"torch": ".pt", "tensorflow": ".keras", "keras": ".keras", "joblib"
 _CHECKPOINT_FLAG = re.compile(
     r"((save|output)[_-])?(checkpoint|ckpt)s?[_-]((models?|save)[_-])?(dir|folder|root|directory)|checkpoints|ckpts"
 )
-_DATA_FLAG = re.compile(r"(\w+[_-])?(data|dataset|input|inputs|images|corpus|train)([_-](dir|path|folder|root|file))?")
+_DATA_FLAG = re.compile(r"(\w+[_-])?(data|dataset|input|inputs|images|corpus|train)([_-]?(dir|path|folder|root|file))?")
 _DATA_PLACES = ("data", "dataset", "datasets", "input", "inputs", "images")
 _OF_ATTEMPT = "${outputs}/$STOKER_ATTEMPT"  # for a script that never starts in a folder that exists
 _COLUMN = 40
