@@ -77,10 +77,10 @@ TRAIN = """
     if __name__ == "__main__":
         init_process_group("gloo")
         torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+        model = torch.nn.Sequential(torch.nn.Linear(20, 600), torch.nn.ReLU(), torch.nn.Linear(600, 1))
         rows = Rows(512)
         loader = DataLoader(rows, batch_size=32, shuffle=False, sampler=DistributedSampler(rows))
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
         trainer = Trainer(model, loader, optimizer, "snapshot.pt")
         trainer.train(int(sys.argv[1]))
         os.makedirs("outputs", exist_ok=True)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 KIND = os.environ.get("KIND", "epochs")
-RANKS = int(os.environ.get("RANKS", "2"))
+RANKS, WIDTH = int(os.environ.get("RANKS", "2")), int(os.environ.get("WIDTH", "16"))
 
 
 class Augmented(Dataset):
@@ -35,7 +35,7 @@ def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(rank), random.seed(rank), np.random.seed(rank)
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 2))
+    model = nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Dropout(0.5), nn.Linear(WIDTH, 2))
     ddp = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(ddp.parameters(), 0.05, momentum=0.9)
     path = f"own_{rank}.pt" if KIND == "own" else "checkpoint.pt"

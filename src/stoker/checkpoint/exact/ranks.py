@@ -116,7 +116,7 @@ def group_store() -> Any:
     distributed = sys.modules.get("torch.distributed")
     with suppress(AttributeError, RuntimeError, ValueError):
         if distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1:
-            return distributed.distributed_c10d._get_defaultgroup_store()
+            return distributed.distributed_c10d._get_default_store()
     return None
 
 
