@@ -36,7 +36,7 @@ frameworks: .venv/frameworks .services/vision/installed .services/mlflow/install
 # Slurm, which they start themselves. Nothing is started here: RUNLEVEL=1 says so to Debian's packages.
 .services/system: PACKAGES := openssh-server openssh-client iproute2 sudo openmpi-bin
 .services/engines: PACKAGES := docker.io podman catatonit uidmap docker-registry slurm-wlm slurmdbd mariadb-server-core \
-  mariadb-client-core
+  mariadb-client-core charliecloud-runtime charliecloud-builders python3-lark python3-requests
 .services/engines: | .services/system
 .services/system .services/engines: Makefile
 	@mkdir -p .services

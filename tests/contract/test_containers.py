@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from stoker.containers import ContainerEngine, engines
-from stoker.testing.engines import ENGINES, EngineContract, python_image
+from stoker.testing.engines import ENGINES, ON_CLUSTERS, EngineContract, python_image
 
 pytestmark = pytest.mark.heavy
+ALL = {**ENGINES, **ON_CLUSTERS}
 KEPT = Path(__file__).parents[2] / ".services" / "image.tar"
 
 
-@pytest.fixture(scope="module", params=sorted(ENGINES))
+@pytest.fixture(scope="module", params=sorted(ALL))
 def real(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    with ENGINES[request.param](tmp_path_factory.mktemp("e") / "e", python_image(KEPT)) as variables:
+    with ALL[request.param](tmp_path_factory.mktemp("e") / "e", python_image(KEPT)) as variables:
         yield request.param, variables
 
 
@@ -33,4 +34,4 @@ class TestEngines(EngineContract):
 
 
 def test_every_installed_engine_is_tested() -> None:
-    assert set(engines()) == set(ENGINES)
+    assert set(engines()) == set(ALL)

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from shell import Shell, made_shell
 
-from stoker.containers import engines
 from stoker.model.cause import Cause
-from stoker.testing.engines import ENGINES, IMAGE, marked, python_image
+from stoker.testing.engines import ENGINES, IMAGE, marked, programs_without, python_image
 
 pytestmark = pytest.mark.heavy
 KEPT = Path(__file__).parents[2] / ".services" / "image.tar"
@@ -47,14 +46,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def boxed(tmp_path: Path, engine: dict[str, str]) -> Iterator[Shell]:
     """A user whose computer has this engine alone."""
     with made_shell(tmp_path) as shell:
-        programs = tmp_path / "bin"
-        programs.mkdir()
-        others = {one.features.program for name, one in engines().items() if name != engine["NAME"]}
-        for folder in engine["PATH"].split(os.pathsep):
-            for file in Path(folder).glob("*"):
-                link = programs / file.name
-                if file.name not in others and not link.is_symlink():
-                    link.symlink_to(file)
+        programs = programs_without(tmp_path / "bin", engine["PATH"], keep=engine["NAME"])
         shell.environ |= {**engine, "PATH": str(programs)}
         shell.write("train.py", TRAIN)
         yield shell

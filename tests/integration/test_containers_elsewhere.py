@@ -14,7 +14,7 @@ import pytest
 from shell import Shell
 
 from stoker.model.cause import Cause
-from stoker.testing.engines import ENGINES, IMAGE, marked, python_image
+from stoker.testing.engines import ENGINES, IMAGE, marked, programs_without, python_image
 from stoker.testing.slurm_cluster import slurm_cluster
 from stoker.testing.ssh_hosts import HostYard, lacking, ssh_hosts
 
@@ -58,21 +58,11 @@ def yard(shell: Shell, tmp_path: Path, engine: dict[str, str]) -> Iterator[HostY
         for host in made.hosts:
             has = host is made.hosts[1]
             given = {name: value for name, value in engine.items() if name != "HOME"} if has else {}
-            programs = without_engines(host.folder / "bin", engine["PATH"], keep=engine["NAME"] if has else "")
+            programs = programs_without(host.folder / "bin", engine["PATH"], keep=engine["NAME"] if has else "")
             given["PATH"] = str(programs)
             host.variables = " ".join(f"{name}={value}" for name, value in given.items())
             host.reconfigure()
         yield made
-
-
-def without_engines(folder: Path, path: str, keep: str) -> Path:
-    folder.mkdir()
-    for place in path.split(os.pathsep):
-        for file in Path(place).glob("*"):
-            link = folder / file.name
-            if (file.name == keep or file.name not in ENGINES) and not link.is_symlink():
-                link.symlink_to(file)
-    return folder
 
 
 def containers(engine: dict[str, str]) -> list[str]:
@@ -125,7 +115,7 @@ def test_a_slurm_allocation_runs_an_image_and_resumes_in_the_next_one(
 ) -> None:
     """Slurm sends SIGTERM to every process of an allocation, also to the engine's command that stands in for a rank."""
     with slurm_cluster(tmp_path / "slurm") as cluster:
-        programs = without_engines(tmp_path / "bin", engine["PATH"], keep=engine["NAME"])
+        programs = programs_without(tmp_path / "bin", engine["PATH"], keep=engine["NAME"])
         given = {name: value for name, value in engine.items() if name != "HOME"}
         shell.environ |= {**cluster.variables, **given, "PATH": str(programs)}
         train(shell, "slurm")
@@ -142,7 +132,7 @@ def test_a_slurm_allocation_runs_an_image_and_resumes_in_the_next_one(
 def test_a_slurm_node_without_an_engine_says_so(shell: Shell, tmp_path: Path) -> None:
     """Its agent ends every process of its node before it reports, and Slurm's own must not be among them."""
     with slurm_cluster(tmp_path / "slurm") as cluster:
-        programs = without_engines(tmp_path / "bin", os.environ["PATH"], keep="")
+        programs = programs_without(tmp_path / "bin", os.environ["PATH"], keep="")
         shell.environ |= {**cluster.variables, "PATH": str(programs)}
         train(shell, "slurm")
         shell.stoker("run", code=None, patience_s=200)

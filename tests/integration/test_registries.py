@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +11,17 @@ import pytest
 from shell import Shell, made_shell
 
 from stoker.model.cause import Cause
-from stoker.testing.engines import ENGINES, IMAGE, PASSWORD, USER, published, python_image, registry, trust
+from stoker.testing.engines import (
+    ENGINES,
+    IMAGE,
+    PASSWORD,
+    USER,
+    programs_without,
+    published,
+    python_image,
+    registry,
+    trust,
+)
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 KEPT = Path(__file__).parents[2] / ".services" / "image.tar"
@@ -43,13 +52,7 @@ def locked(engine: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 def boxed(tmp_path: Path, engine: dict[str, str]) -> Iterator[Shell]:
     with made_shell(tmp_path) as shell:
-        programs = tmp_path / "bin"
-        programs.mkdir()
-        for folder in engine["PATH"].split(os.pathsep):
-            for file in Path(folder).glob("*"):
-                link = programs / file.name
-                if (file.name == engine["NAME"] or file.name not in ENGINES) and not link.is_symlink():
-                    link.symlink_to(file)
+        programs = programs_without(tmp_path / "bin", engine["PATH"], keep=engine["NAME"])
         shell.environ |= {**engine, "PATH": str(programs), "REGISTRY": LOGIN}
         yield shell
 

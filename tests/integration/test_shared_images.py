@@ -21,7 +21,7 @@ from stoker.model.run.report import Outcome, Report
 from stoker.model.wire import load
 from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
-from stoker.testing.engines import ENGINES, IMAGE, python_image
+from stoker.testing.engines import ENGINES, IMAGE, programs_without, python_image
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.heavy]
 KEPT = Path(__file__).parents[2] / ".services" / "image.tar"
@@ -51,18 +51,9 @@ def computers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
             found.append(dict(stack.enter_context(ENGINES[request.param](folder, python_image(KEPT)))))
         for one in found:
             one["NAME"] = request.param
-            one["PATH"] = str(_with_this_engine_alone(tmp_path_factory.mktemp("bin"), request.param, one["PATH"]))
+            one["PATH"] = str(programs_without(tmp_path_factory.mktemp("bin"), one["PATH"], keep=request.param))
         subprocess.run([request.param, "rmi", IMAGE], env=found[1], check=True, capture_output=True)
         yield found
-
-
-def _with_this_engine_alone(folder: Path, name: str, path: str) -> Path:
-    for place in path.split(":"):
-        for file in Path(place).glob("*"):
-            link = folder / file.name
-            if (file.name == name or file.name not in ENGINES) and not link.is_symlink():
-                link.symlink_to(file)
-    return folder
 
 
 class ImageNode(Node):

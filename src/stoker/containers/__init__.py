@@ -32,7 +32,9 @@ class EngineFeatures:
     gpus: tuple[str, ...] = ()  # options that give a container all GPUs
     keep_user: tuple[str, ...] = ()  # options with which the user has the same id inside, for an engine without root
     attendants: tuple[str, ...] = ()  # names of processes that it leaves beside a container
-    plain: tuple[str, ...] = ()  # options with which it speaks to a registry without TLS
+    isolates: bool = True  # a container has processes, limits and shared memory of its own, and read-only inputs
+    plain: tuple[str, ...] | None = ()  # options with which it speaks to a registry without TLS; None: it does not
+    login_variables: tuple[str, str] = ("", "")  # those with user and password of a registry, where it reads no file
     login: tuple[str, str] = ("", "")  # the variable that names its logins, and their file there; empty: it is the file
 
 
@@ -42,6 +44,7 @@ class ImageSight:
     architecture: str
     entrypoint: tuple[str, ...] = ()
     digest: str = ""  # in its registry; empty: it is from none
+    place: str = ""  # what containers are started from, if not from its id
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class ContainerRequest:
 
     key: str  # of the node: a label, part of its name, and a variable of all its processes
     mark: str  # the name of that variable
-    image: str  # its id, or its name
+    image: str  # its id or its name; its place, where the engine says one
     script: str  # what its shell runs
     user: tuple[int, int] | None  # uid and gid; None: root inside is the user outside
     keeps_user: bool = False  # an engine without root: the user's own id inside
@@ -104,7 +107,9 @@ class ContainerEngine(Protocol):
         ...
 
     def start(self, request: ContainerRequest) -> list[str]: ...
-    def enter(self, key: str, words: Sequence[str], *, passed: Sequence[str] = (), terminal: bool = False) -> list[str]:
+    def enter(
+        self, request: ContainerRequest, words: Sequence[str], *, passed: Sequence[str] = (), terminal: bool = False
+    ) -> list[str]:
         """Runs a command in the container, with the standard input of the caller. `passed` are names of variables that
         it gets from the caller."""
         ...
@@ -132,7 +137,8 @@ def settings(engine: ContainerEngine, variables: Mapping[str, str]) -> dict[str,
 
 
 def survey(image: str, variables: Mapping[str, str]) -> list[EngineSight]:
-    """All engines of this computer, the best one first: one that has the image, else one that can be used."""
+    """All engines of this computer, the best one first: one that has the image, else one that can be used, rather
+    one that isolates."""
     seen = [engine.look(image, settings(engine, variables)) for engine in engines().values()]
     return sorted(seen, key=best)
 
@@ -147,9 +153,10 @@ def discard(image: str, variables: Mapping[str, str]) -> None:
                 subprocess.run(words, env=own, stdin=subprocess.DEVNULL, capture_output=True, timeout=DISCARD_S)
 
 
-def best(seen: EngineSight) -> tuple[bool, bool]:
+def best(seen: EngineSight) -> tuple[bool, bool, bool]:
     """The least first."""
-    return bool(seen.trouble), seen.image is None
+    known = engines().get(seen.name)
+    return bool(seen.trouble), seen.image is None, known is None or not known.features.isolates
 
 
 def troubles(seen: Sequence[EngineSight]) -> tuple[str, str]:

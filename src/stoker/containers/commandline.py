@@ -55,14 +55,22 @@ class CommandLineEngine:
 
     def obtain(self, source: ImageSource) -> list[str]:
         if not source.dockerfile:
-            return [self.features.program, "pull", *(self.features.plain if source.plain else ()), source.image]
+            return [
+                self.features.program,
+                "pull",
+                *self._speaking(plain=source.plain),
+                source.image,
+            ]
         arguments = [f"--build-arg={name}={value}" for name, value in source.arguments.items()]
         named = ["--tag", source.image, "--file", source.dockerfile]
         # A build that fails would leave the container of its last step.
         return [self.features.program, "build", "--force-rm", *named, *arguments, source.context]
 
     def push(self, image: str, *, plain: bool = False) -> list[str]:
-        return [self.features.program, "push", *(self.features.plain if plain else ()), image]
+        return [self.features.program, "push", *self._speaking(plain=plain), image]
+
+    def _speaking(self, *, plain: bool) -> tuple[str, ...]:
+        return (self.features.plain or ()) if plain else ()
 
     def name_image(self, image: str, name: str) -> list[str]:
         return [self.features.program, "tag", image, name]
@@ -88,10 +96,12 @@ class CommandLineEngine:
         words += self.features.gpus if request.gpus else ()
         return [*words, "--entrypoint", "/bin/sh", request.image, "-c", request.script]
 
-    def enter(self, key: str, words: Sequence[str], *, passed: Sequence[str] = (), terminal: bool = False) -> list[str]:
+    def enter(
+        self, request: ContainerRequest, words: Sequence[str], *, passed: Sequence[str] = (), terminal: bool = False
+    ) -> list[str]:
         given = [word for name in passed for word in ("--env", name)]
         seen = ["--interactive", *(["--tty"] if terminal else [])]
-        return [self.features.program, "exec", *seen, *given, named(key), *words]
+        return [self.features.program, "exec", *seen, *given, named(request.key), *words]
 
     def remove(self, key: str) -> list[str]:
         return [self.features.program, "rm", "--force", "--volumes", named(key)]

@@ -67,6 +67,7 @@ class NodeContainer:
         self._machine, self._key = machine, key
         self._engine: ContainerEngine | None = None
         self._settings: dict[str, str] = {}
+        self._request: ContainerRequest | None = None
         self._held: subprocess.Popen[bytes] | None = None
         self._own: set[int] = set()
         self._inside: set[int] = set()  # of these
@@ -106,21 +107,24 @@ class NodeContainer:
         own = source.image.startswith((f"{OWN_IMAGES}:", f"{OWN_IMAGES}@"))
         self.image = f"sha256:{sight.image.id}" if own else _identity(sight.image)
         shop.tell("container", f"{self.label} runs the script in `{wanted.image or wanted.dockerfile}`")
-        self._begin(engine, _request(orders, self._machine, sight.image.id, sight), source.image)
+        image = sight.image.place or sight.image.id
+        self._request = _request(orders, self._machine, image, sight)
+        self._begin(engine, self._request, source.image)
         shop.stopping.check()
 
     def entry(self, orders: Orders) -> ContainerEntry:
         """How ranks and visitors get in. People get there by a file in the node's folder, without the secrets."""
-        assert self._engine
+        assert self._engine and self._request
         file = self._machine.folder.enter
         into = ("/bin/sh", str(file))
-        enter, key = self._engine.enter, orders.key
+        enter, request = self._engine.enter, self._request
         return ContainerEntry(
-            words=tuple(enter(key, READS, passed=(STANDIN,))),
-            variables={**self._settings, MARK: key},
+            words=tuple(enter(request, READS, passed=(STANDIN,))),
+            variables={**self._settings, MARK: orders.key},
             file=file,
-            through=tuple(enter(key, into)),
-            on_terminal=tuple(enter(key, into, terminal=True)),
+            through=tuple(enter(request, into)),
+            on_terminal=tuple(enter(request, into, terminal=True)),
+            stands_in=self._engine.features.isolates,
         )
 
     def variables(self, job: Job) -> dict[str, str]:

@@ -115,7 +115,7 @@ class ImageShop:
     def _made_for_store(self, source: ImageSource) -> str:
         """Built by one node, and restored from the store by the others."""
         shelf = self.shop.shelf
-        if not shelf:
+        if not shelf or self.engine.features.plain is None:
             self._build(source)
             return "built"
         shared = shelf.share(self._id(source), ImageGoods(self, shelf, source.image))
@@ -133,7 +133,7 @@ class ImageShop:
     def _returned(self, image: str) -> str:
         """One that was built for an earlier run: the same, and not what its Dockerfile would give today."""
         id = image.rpartition("@sha256:")[2]
-        if shelf := self.shop.shelf:
+        if (shelf := self.shop.shelf) and self.engine.features.plain is not None:
             for one in shelf.store.list(layout.environment_heads(shelf.prefix).rstrip("/")):
                 with suppress(StoreFailed):
                     head = untrusted.fetch(BuiltEnvironment, shelf.store, one.key, HEAD_BYTES, datetime.now(UTC))
@@ -192,7 +192,10 @@ class ImageShop:
 
     @contextmanager
     def settings_with(self, login: tuple[str, str], image: str) -> Iterator[Mapping[str, str]]:
-        """The login is in the memory of this process, and nowhere else."""
+        """The login is in the memory of this process, or in that of the engine's command, and nowhere else."""
+        if names := [name for name in self.engine.features.login_variables if name]:
+            yield {**self.settings, **dict(zip(names, login, strict=True))}
+            return
         words = base64.b64encode(":".join(login).encode()).decode()
         hosts = {host: {"auth": words} for host in _names(registry_of(image))}
         kept = os.memfd_create("login")

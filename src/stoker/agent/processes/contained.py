@@ -34,6 +34,7 @@ class ContainerEntry:
     file: Path  # what a shell inside reads for people, without the secrets of the run
     through: tuple[str, ...] = ()  # for people: up to the command that they want
     on_terminal: tuple[str, ...] = ()
+    stands_in: bool = True  # the engine's command is another process than that inside; else it becomes that
 
     def write(self, env: Mapping[str, str], work: Path) -> None:
         lines = [*surroundings(env, work), 'exec "${@:-/bin/sh}"']
@@ -43,11 +44,11 @@ class ContainerEntry:
 def contained(command: RankCommand, entry: ContainerEntry, place: Workplace) -> RankCommand:
     """`command`, inside. It prints to the outlet of its log."""
     text = spelled(command.env, place.folder.work, command.argv, outlet(place.folder.log(command.rank)))
-    return replace(command, argv=standin(entry), env=entry.variables, script=text)
+    return replace(command, argv=standin(entry), env=entry.variables, script=text, stands_in=entry.stands_in)
 
 
 def standin(entry: ContainerEntry) -> tuple[str, ...]:
-    return (*_AS_STANDIN, *entry.words)
+    return (*_AS_STANDIN, *entry.words) if entry.stands_in else entry.words
 
 
 def spelled(env: Mapping[str, str], work: Path, words: Sequence[str], out: Path | None = None) -> str:

@@ -41,7 +41,8 @@ class RankCommand:
     files: Mapping[str, str] = field(default_factory=dict, repr=False)  # that it needs, by name in `NodeFolder.launch`
     line: int | None = None  # a file descriptor that it gets as number 3, and nobody else keeps
     terminal: Terminal | None = None
-    script: str = field(default="", repr=False)  # it stands in for a rank in a container, which reads this
+    script: str = field(default="", repr=False)  # it is a rank in a container, or stands in for it, which reads this
+    stands_in: bool = False  # see `contained.py`
 
     @property
     def launches(self) -> bool:

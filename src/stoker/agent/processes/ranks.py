@@ -82,7 +82,7 @@ class RankProcesses:
             self._alive[pid] = command.rank
             self._groups.append(pid)
             self._spoolers.add(spooler)
-            if command.script:
+            if command.stands_in:
                 self._standins.add(pid)
             if command.launches:
                 self._launchers[pid] = command

@@ -60,7 +60,9 @@ class ShellEngine:
     def start(self, request: ContainerRequest) -> list[str]:
         raise NotImplementedError
 
-    def enter(self, key: str, words: Sequence[str], *, passed: Sequence[str] = (), terminal: bool = False) -> list[str]:
+    def enter(
+        self, request: ContainerRequest, words: Sequence[str], *, passed: Sequence[str] = (), terminal: bool = False
+    ) -> list[str]:
         raise NotImplementedError
 
     def remove(self, key: str) -> list[str]:
