@@ -13,6 +13,7 @@ _MODELS: dict[str, Any] = {
     "secrets": models.V1Secret,
     "services": models.V1Service,
     "events": models.CoreV1Event,
+    "DeleteOptions": models.V1DeleteOptions,
 }
 
 

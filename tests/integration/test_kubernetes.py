@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from azuretwin import TRAIN, finishes, reaches
 from shell import Shell
+from test_gangs import gang, outputs, reached
 
 from kubeschema import check
 from stoker.testing.kubernetes import IMAGE, FakeKubernetes, KubeFault, fake_kubernetes, kubeconfig
+from stoker.testing.kubernetes.controllers import INDEX
 
 pytestmark = [
     pytest.mark.heavy,
@@ -22,22 +24,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="pods have namespaces of their own: it requires root"),
 ]
 STEPS = 60
-TOGETHER = """
-    import os, socket
-    from pathlib import Path
-
-    rank, place = int(os.environ["RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    if rank == 0:
-        with socket.create_server(("", place[1]), reuse_port=True) as server:
-            peer = server.accept()[0]
-            total = 1 + int(peer.recv(100))
-            peer.sendall(str(total).encode())
-    else:
-        with socket.create_connection(place, timeout=30) as peer:
-            peer.sendall(b"41")
-            total = int(peer.recv(100))
-    Path(os.environ["STOKER_OUTPUTS"], f"rank-{rank}.txt").write_text(f"{total} of {os.environ['WORLD_SIZE']}")
-"""
 
 
 @pytest.fixture
@@ -79,9 +65,10 @@ def test_an_evicted_run_saves_on_its_notice_and_resumes_exactly(shell: Shell, ku
     is_empty(shell, kube)
 
 
-def test_a_run_works_on_while_the_api_server_is_away(shell: Shell, kube: FakeKubernetes) -> None:
+def test_a_run_works_on_while_the_api_server_and_stokers_own_are_away(shell: Shell, kube: FakeKubernetes) -> None:
     train(shell)
     reaches(shell, "job-1", 5)
+    shell.kill_server()
     kube.restart(away_s=4.0)
     kube.server.faults = [KubeFault("", 429, times=5), KubeFault("", 500, times=5)]
     facts = finishes(shell, "job-1", STEPS)
@@ -99,17 +86,50 @@ def test_a_killed_pod_costs_a_checkpoint_interval_and_no_result(shell: Shell, ku
     is_empty(shell, kube)
 
 
-def test_two_nodes_meet_in_one_job(shell: Shell, kube: FakeKubernetes) -> None:
-    shell.write("together.py", TOGETHER)
-    shell.job("python3 together.py", on="pods", nodes=2, environment={"packages": "none"})
+def test_a_gang_is_one_job_and_resumes_exactly_after_an_eviction_of_one_node(
+    shell: Shell, kube: FakeKubernetes
+) -> None:
+    settings = {"on": "pods", "environment": {"packages": "none"}, "nodes": 2}
+    gang(shell, 400, **settings, name="hit")
     shell.stoker("run", "--detach")
-    shell.wait_for(lambda: kube.objects.select("jobs"), "its job")
-    assert [one["spec"]["completions"] for one in kube.objects.select("jobs")] == [2]
-    facts = shell.ended("job-1")
-    assert facts["state"] == "succeeded", facts["reason"]
-    landed = Path(shell.wait_for(lambda: shell.facts("job-1")["landed"], "the outputs"))
-    assert {(landed / f"rank-{rank}.txt").read_text() for rank in (0, 1)} == {"42 of 2"}
+    reached(shell, "hit-1", 110)
+    (job,) = kube.objects.select("jobs")
+    assert (job["spec"]["completions"], len(kube.objects.select("services"))) == (2, 1)
+    kube.evict(next(one for one in kube.running() if one["metadata"]["annotations"][INDEX] == "1"))
+    facts = shell.ended("hit-1")
+    assert facts["state"] == "succeeded", (facts["reason"], facts["attempts"])
+    assert [one["state"] for one in facts["attempts"]] == ["evicted", "ended"]
+    gang(shell, 400, **{**settings, "on": "local"}, name="calm")
+    shell.stoker("run")
+    assert outputs(shell, "hit-1") == outputs(shell, "calm-1")
     is_empty(shell, kube)
+
+
+def test_a_run_waits_for_kueue_and_resumes_where_kueue_preempts_it(shell: Shell, kube: FakeKubernetes) -> None:
+    kube.server.kueue = True
+    kube.objects.create("localqueues", "team", {"metadata": {"name": "gpus"}})
+    shell.stoker(
+        *("cluster", "create", "queued", "--provider", "kubernetes", "--max", "1", "--setting", "grace=6"),
+        *("--setting", f"volumes=shared:{shell.home}", "--setting", "queue=gpus"),
+    )
+    train(shell, on="queued")
+    (first,) = shell.wait_for(lambda: kube.objects.select("jobs"), "its job")
+    kube.queue(first, "QuotaReserved", "Pending", "insufficient-17")
+    shell.wait_for(lambda: "insufficient-17" in shell.facts("job-1")["reason"], "the reason")
+    kube.admit(first["metadata"]["name"])
+    reaches(shell, "job-1", 10)
+    kube.queue(first, "Evicted", "Preempted", "priority-17")
+    kube.admit(first["metadata"]["name"], suspend=True)
+
+    def second() -> list[str]:
+        names = [one["metadata"]["name"] for one in kube.objects.select("jobs")]
+        return [one for one in names if one != first["metadata"]["name"]]
+
+    kube.admit(shell.wait_for(second, "another job")[0])
+    facts = finishes(shell, "job-1", STEPS)
+    assert [one["state"] for one in facts["attempts"]] == ["evicted", "ended"]
+    kube.objects.remove("localqueues", "team", "gpus")
+    shell.wait_for(lambda: not kube.objects.select("jobs"), "the end of its job")
 
 
 def test_a_script_runs_with_what_its_image_has(shell: Shell, kube: FakeKubernetes) -> None:
@@ -127,4 +147,4 @@ def test_a_cancelled_run_leaves_nothing(shell: Shell, kube: FakeKubernetes) -> N
     shell.stoker("cancel", "job-1")
     assert shell.ended("job-1")["state"] == "cancelled"
     is_empty(shell, kube)
-    assert json.loads(shell.stoker("cleanup", "--json").stdout)
+    assert json.loads(shell.stoker("cleanup", "--json").stdout)["left"] == []

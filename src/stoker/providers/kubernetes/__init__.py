@@ -49,7 +49,7 @@ class KubernetesProvider:
         carries_folders=True,
         look_every_s=2.0,
         patience_s=120.0,
-        lease_s=7 * 86_400.0,
+        lease_s=432_000.0,
     )
 
     def __init__(self, setup: Setup) -> None:
@@ -60,6 +60,7 @@ class KubernetesProvider:
         self._lock = threading.Lock()
         self._clusters: dict[str, KubeCluster] = {}  # by context
         self._grounds = KubeGrounds(self._cluster)
+        self._agent: Path | None = None
         self._seen: dict[tuple[str, int], PodTold] = {}  # the last of each pod: what it said of its end goes with it
         self._why: dict[str, tuple[float, str, bool]] = {}  # why a Job waits, and when that was read
 
@@ -125,8 +126,7 @@ class KubernetesProvider:
         keys, where = tuple(one.key for one in requests), f"{namespace}@{asked.context}"
         one = self._records.keep(self._records.of(first.key) or Allocation(first.key, name, keys, where=where))
         lease_s = first.lease_s or self.features.lease_s
-        body = manifests.job(name, self._mark, asked, requests, lease_s, first.labels.get("owner", ""))
-        made = cluster.create("jobs", namespace, body)
+        made = cluster.create("jobs", namespace, manifests.job(name, self._mark, asked, requests, lease_s))
         if made["metadata"].get("labels", {}).get(manifests.SERVER) != self._mark:
             self._records.forget(first.key)
             raise NameTaken(f"namespace {namespace} has a Job {name} that is not of this server")
@@ -256,7 +256,9 @@ class KubernetesProvider:
         return self._cluster(context), namespace
 
     def _packed(self) -> Path:
-        return pack(self._home.agents, (manifests.NODE,))
+        if self._agent is None or not self._agent.exists():
+            self._agent = pack(self._home.agents, (manifests.NODE,))
+        return self._agent
 
 
 def _stores(request: NodeRequest, asked: PodWanted) -> list[str]:

@@ -98,7 +98,8 @@ class KubeCluster:
         self.ask("PATCH", _place(kind, namespace, name), change, missing=True)
 
     def delete(self, kind: str, namespace: str, name: str, **options: Any) -> None:
-        self.ask("DELETE", _place(kind, namespace, name), options, missing=True)
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+        self.ask("DELETE", _place(kind, namespace, name), body, missing=True)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, missing: bool = False) -> Any:
         """`missing`: None where there is no such thing. Raises Conflict where there is one already."""

@@ -64,10 +64,8 @@ def name(mark: str, key: str) -> str:
     return f"stoker-{mark[:6]}-{plain}"
 
 
-def job(
-    name: str, mark: str, wanted: PodWanted, requests: Sequence[NodeRequest], lease_s: float, user: str
-) -> dict[str, Any]:
-    """`user` is the label of people; nodes end each by itself, and none is started a second time."""
+def job(name: str, mark: str, wanted: PodWanted, requests: Sequence[NodeRequest], lease_s: float) -> dict[str, Any]:
+    """Its nodes end each by itself, and none is started a second time."""
     labels = {SERVER: mark, ATTEMPT: name, "app.kubernetes.io/managed-by": "stoker"}
     said = {f"stoker.dev/{what}": value for what, value in sorted(requests[0].labels.items()) if value}
     once = {"backoffLimitPerIndex": 0} if len(requests) > 1 else {"backoffLimit": 0}
@@ -75,7 +73,7 @@ def job(
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "labels": {**labels, **queue}, "annotations": {**said, "stoker.dev/user": user}},
+        "metadata": {"name": name, "labels": {**labels, **queue}, "annotations": said},
         "spec": {
             "completionMode": "Indexed",
             "completions": len(requests),

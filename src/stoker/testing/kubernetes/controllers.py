@@ -86,9 +86,10 @@ class JobController:
 
     def _fill(self, job: KubeObject, pods: list[KubeObject]) -> None:
         status = job["status"]
-        counted = {int(one) for name in ("failedIndexes", "completedIndexes") for one in status[name].split(",") if one}
+        counted = ",".join(status.get(name, "") for name in ("failedIndexes", "completedIndexes"))
+        over = {int(one) for one in counted.split(",") if one}
         there = {int(pod["metadata"]["annotations"][INDEX]) for pod in pods}
-        for index in set(range(job["spec"]["completions"])) - counted - there:
+        for index in set(range(job["spec"]["completions"])) - over - there:
             namespace = job["metadata"]["namespace"]
             if self.most_pods is not None and len(self._objects.select("pods", namespace)) >= self.most_pods:
                 used = f"used: pods={self.most_pods}, limited: pods={self.most_pods}"
@@ -124,20 +125,29 @@ def _account(job: KubeObject, pods: list[KubeObject]) -> None:
     status.setdefault("startTime", stamp())
     if condition(job, "Suspended"):
         set_condition(job, "Suspended", "False", "JobResumed", "Job resumed")
-    for name, phase in (("failedIndexes", "Failed"), ("completedIndexes", "Succeeded")):
-        counted = {int(one) for one in status.get(name, "").split(",") if one}
-        over = {int(pod["metadata"]["annotations"][INDEX]) for pod in pods if pod["status"]["phase"] == phase}
-        status[name] = ",".join(map(str, sorted(counted | over)))
-    failed, done = (status[name].split(",") if status[name] else [] for name in ("failedIndexes", "completedIndexes"))
+    done = _counted(status, "completedIndexes", pods, "Succeeded")
+    if "backoffLimitPerIndex" in spec:
+        failed = _counted(status, "failedIndexes", pods, "Failed")
+    else:
+        failed = max(status.get("failed", 0), sum(pod["status"]["phase"] == "Failed" for pod in pods))
+        status["failed"] = failed
     started = datetime.fromisoformat(status["startTime"])
     if _age_s(started) > spec.get("activeDeadlineSeconds", float("inf")):
         set_condition(job, "Failed", "True", "DeadlineExceeded", "Job was active longer than specified deadline")
-    elif failed and "backoffLimitPerIndex" not in spec and len(failed) > spec.get("backoffLimit", 6):
+    elif "backoffLimitPerIndex" not in spec and failed > spec.get("backoffLimit", 6):
         set_condition(job, "Failed", "True", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
-    elif len(failed) + len(done) >= spec["completions"] and failed:
+    elif failed and failed + done >= spec["completions"]:
         set_condition(job, "Failed", "True", "FailedIndexes", "Job has failed indexes")
-    elif len(done) >= spec["completions"]:
+    elif done >= spec["completions"]:
         set_condition(job, "Complete", "True", "CompletionsReached", "Reached expected number of succeeded pods")
+
+
+def _counted(status: KubeObject, name: str, pods: list[KubeObject], phase: str) -> int:
+    """How many indexes, with those whose pods are gone since."""
+    counted = {int(one) for one in status.get(name, "").split(",") if one}
+    counted |= {int(pod["metadata"]["annotations"][INDEX]) for pod in pods if pod["status"]["phase"] == phase}
+    status[name] = ",".join(map(str, sorted(counted)))
+    return len(counted)
 
 
 def _pod(job: KubeObject, index: int) -> KubeObject:

@@ -154,6 +154,7 @@ class KubeServer:
         if verb == "patch":
             return self.objects.merge(kind, namespace, rest[0], given)
         if verb == "delete":
+            self._checked("DeleteOptions", given)
             grace = given.get("gracePeriodSeconds")
             return self.objects.delete(kind, namespace, rest[0], grace, given.get("propagationPolicy", ""))
         if rest[1:] == ["eviction"]:
@@ -163,10 +164,7 @@ class KubeServer:
     def _create(self, kind: str, namespace: str, given: KubeObject) -> KubeObject:
         if namespace not in self.namespaces:
             raise KubeRefused(404, "NotFound", f'namespaces "{namespace}" not found')
-        try:
-            self._check(kind, given)
-        except ValueError as error:
-            raise KubeRefused(422, "Invalid", f"{kind} is invalid: {error}") from None
+        self._checked(kind, given)
         if (
             kind == "jobs"
             and self.most_jobs is not None
@@ -175,6 +173,12 @@ class KubeServer:
             words = f"exceeded quota: team, requested: count/jobs.batch=1, used: count/jobs.batch={self.most_jobs}"
             raise KubeRefused(403, "Forbidden", f'jobs.batch "{given["metadata"]["name"]}" is forbidden: {words}')
         return self.objects.create(kind, namespace, given)
+
+    def _checked(self, kind: str, given: KubeObject) -> None:
+        try:
+            self._check(kind, given)
+        except ValueError as error:
+            raise KubeRefused(422, "Invalid", f"{kind} is invalid: {error}") from None
 
     def _page(self, kind: str, namespace: str, query: Mapping[str, str]) -> KubeObject:
         found = self.objects.select(kind, namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))

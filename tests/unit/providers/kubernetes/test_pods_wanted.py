@@ -33,13 +33,13 @@ GANG = [NodeRequest(key, "orders", "file:///mnt/store", labels={"run": "ants-1"}
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_every_manifest_is_what_the_official_schema_allows(settings: dict[str, str], need: Need, nodes: int) -> None:
     asked = wanted(Need(cpus=need.cpus, memory_gb=need.memory_gb, gpus=need.gpus, pool=Pool("k", settings)))
-    check("jobs", manifests.job("stoker-m-g-1", "mark", asked, GANG[:nodes], 60, "jane"))
+    check("jobs", manifests.job("stoker-m-g-1", "mark", asked, GANG[:nodes], 60))
     check("services", manifests.service("stoker-m-g-1", "mark", "uid"))
 
 
 def test_all_settings_reach_the_pod() -> None:
     asked = wanted(Need(gpus=4, memory_gb=8, pool=Pool("k", ALL)))
-    body = manifests.job("n", "mark", asked, GANG, 60, "")
+    body = manifests.job("n", "mark", asked, GANG, 60)
     spec, pod = body["spec"], body["spec"]["template"]["spec"]
     assert (spec["suspend"], spec["backoffLimitPerIndex"], "backoffLimit" in spec) == (True, 0, False)
     assert pod["nodeSelector"] == {"cloud.google.com/gke-spot": "true", "pool": "gpu"}
@@ -57,7 +57,7 @@ def test_all_settings_reach_the_pod() -> None:
 def test_a_pod_gets_no_token_of_the_cluster_unless_it_has_an_account() -> None:
     for settings, mounts in (({}, False), ({"service_account": "trainer"}, True)):
         asked = wanted(Need(pool=Pool("k", settings)))
-        pod = manifests.job("n", "mark", asked, GANG[:1], 60, "")["spec"]["template"]["spec"]
+        pod = manifests.job("n", "mark", asked, GANG[:1], 60)["spec"]["template"]["spec"]
         assert pod["automountServiceAccountToken"] is mounts
 
 
