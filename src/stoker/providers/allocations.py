@@ -89,6 +89,7 @@ class GangGathering:
         self._records = records
         self._starting = threading.Lock()
         self._stopping = threading.Lock()
+        self._endings: dict[str, threading.Lock] = {}  # by the key of an allocation that is being released
         self._gathered: dict[str, dict[str, NodeRequest]] = {}  # by first key, until all are asked for
 
     def start(self, request: NodeRequest, submit: Callable[[list[NodeRequest]], None]) -> None:
@@ -113,9 +114,13 @@ class GangGathering:
                     gathered.pop(key, None)
         with self._stopping:
             found = self._records.mark_stopped(key)
-            if found and found.is_over:
+        if found and found.is_over:
+            with self._endings.setdefault(
+                found.key, threading.Lock()
+            ):  # of each allocation alone: it takes seconds, for which others need not wait
                 stop_all(found)
-        if found and not found.is_over:
+                self._endings.pop(found.key, None)
+        elif found:
             stop_one(found, key)
 
     def _group(self, request: NodeRequest) -> tuple[str, ...]:
