@@ -46,7 +46,7 @@ class TestRayProvider(ProviderContract):
         assert not list(cluster.home.glob(".stoker-node/*/nodes/*")), "nothing is left of a node"
 
     def make(self, folder: Path) -> Provider:
-        return RayProvider(Setup(Home(folder), server=folder.name))
+        return RayProvider(Setup(Home(folder)))
 
     def request(self, folder: Path, key: str) -> NodeRequest:
         store, empty = FolderStore(Home(folder).store), Snapshot(())

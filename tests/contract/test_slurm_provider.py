@@ -6,14 +6,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stoker.errors import JobInvalid, ProviderUnavailable
+from stoker.errors import JobInvalid, NotAllowed, ProviderUnavailable
 from stoker.model import wire
 from stoker.model.job.job import Job
 from stoker.model.node import Need, NodeRequest, NodeState, Pool
@@ -25,7 +26,7 @@ from stoker.providers import Provider, Setup
 from stoker.providers.slurm import SlurmProvider
 from stoker.stores.folder.store import FolderStore
 from stoker.testing.providers import ProviderContract
-from stoker.testing.slurm_cluster import SlurmCluster, slurm_cluster
+from stoker.testing.slurm_cluster import ACCOUNT, SlurmCluster, slurm_cluster
 
 pytestmark = [
     pytest.mark.heavy,
@@ -165,6 +166,77 @@ class TestSlurmProvider(ProviderContract):
             provider.stop(key)
         with suppress(RuntimeError):  # it may have come back by itself
             self.cluster.command("scontrol", "update", f"nodename={node}", "state=resume")
+
+
+@pytest.fixture
+def accounted(tmp_path: Path) -> Iterator[SlurmCluster]:
+    """With accounts, and a controller that forgets an ended job after two seconds."""
+    made = SlurmCluster(tmp_path / "slurm", nodes=("n1",), accounts=True, job_age=2)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in made.variables.items():
+            patch.setenv(name, value)
+        try:
+            made.boot()
+            yield made
+        finally:
+            made.close()
+
+
+def test_how_a_forgotten_job_ended_is_in_the_accounts(accounted: SlurmCluster, tmp_path: Path) -> None:
+    contract = TestSlurmProvider()
+    provider = contract.make(tmp_path)
+    provider.start(contract.request(tmp_path, "r-1"))
+    contract._becomes(provider, "r-1", NodeState.UP)
+    accounted.command("scancel", accounted.jobs()[0])
+    deadline = time.monotonic() + 60
+    while accounted.command("squeue", "--noheader", "--states=all").strip() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    contract._becomes(provider, "r-1", NodeState.GONE)
+    assert "ended as CANCELLED" in contract._seen(provider, "r-1").reason
+    provider.stop("r-1")
+    assert provider.look() == []
+
+
+@pytest.mark.parametrize("settings", [{"account": "nobody"}, {"qos": "fast"}])
+def test_an_account_or_qos_that_slurm_refuses_is_told_in_its_words_and_leaves_nothing(
+    accounted: SlurmCluster, tmp_path: Path, settings: dict[str, str]
+) -> None:
+    contract = TestSlurmProvider()
+    provider = contract.make(tmp_path)
+    request = contract.request(tmp_path, "r-1")
+    with pytest.raises(NotAllowed, match=f"Invalid {next(iter(settings))}"):
+        provider.start(replace(request, need=Need(cpus=1, pool=Pool("hpc", settings))))
+    assert (provider.look(), accounted.jobs()) == ([], [])
+    provider.start(replace(request, need=Need(cpus=1, pool=Pool("hpc", {"account": ACCOUNT}))))
+    contract._becomes(provider, "r-1", NodeState.UP)
+    provider.stop("r-1")
+
+
+def test_hundreds_of_nodes_are_submitted_and_looked_at_at_once(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """One request to the controller shows all of them."""
+    provider, contract = SlurmProvider(Setup(Home(tmp_path))), TestSlurmProvider()
+    held = cluster.command("sbatch", "--parsable", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 900")
+    request = contract.request(tmp_path, "r-0")
+    keys = [f"r-{number}" for number in range(120)]
+    with ThreadPoolExecutor(24) as pool:
+        list(pool.map(lambda key: provider.start(replace(request, key=key)), keys))
+    asked: list[Sequence[str]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        run = provider._controller.run
+
+        def noted(words: Sequence[str], given: str = "") -> str:
+            asked.append(words)
+            return run(words, given)
+
+        patch.setattr(provider._controller, "run", noted)
+        seen = provider.look()
+    assert [one.key for one in seen] == sorted(keys)
+    assert {one.state for one in seen} == {NodeState.STARTING}
+    assert [words[0] for words in asked if words[0] != "id"] == ["squeue"]
+    with ThreadPoolExecutor(24) as pool:
+        list(pool.map(provider.stop, keys))
+    assert provider.look() == []
+    cluster.command("scancel", held.strip())
 
 
 def _agents(key: str) -> list[int]:

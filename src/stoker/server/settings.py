@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.errors import BadInput, HomeUnusable
-from stoker.files import write_whole
+from stoker.files import claim, write_whole
+from stoker.files.mounted import MountedAt, mounted_at
 from stoker.model.workspace.home import Home
 from stoker.server.stores.stores import WAYS
 
@@ -71,11 +72,31 @@ def make_private(home: Home) -> None:
             home.store.mkdir(exist_ok=True)
         for secret in _with_secrets(home):
             _close(secret)
+        _check_locks(home, mounted_at(home.root))
         # SQLite would make it readable for everybody; its log and shared memory inherit its mode.
         os.close(os.open(home.database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         hint = "set STOKER_HOME to a folder you can write to"
         raise HomeUnusable(f"could not use {home.root}: {error.strerror}", hint=hint) from error
+
+
+def _check_locks(home: Home, there: MountedAt) -> None:
+    """Two servers of one home, on two login nodes, would both write to its database."""
+    hint = "set STOKER_HOME to a folder on a disk of this computer, or to one whose locks hold"
+    if there.local_locks:
+        raise HomeUnusable(
+            f"{home.root} is on {there.kind} with the mount option `{there.local_locks}`: other computers that share it "
+            "do not see its locks",
+            hint=hint,
+        )
+    try:
+        probe = home.root / "server.probe"
+        if (descriptor := claim(probe)) is not None:
+            os.close(descriptor)
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        what = f"{home.root} is on {there.kind or 'a file system'}, where files cannot be locked: {error.strerror}"
+        raise HomeUnusable(what, hint=hint) from error
 
 
 def close_home(home: Home) -> None:

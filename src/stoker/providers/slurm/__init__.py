@@ -152,7 +152,8 @@ class SlurmProvider:
 
     def _explained(self, error: ProviderFailed, asked: Wanted) -> StokerError:
         """With what exists, where Slurm only says that something does not."""
-        if "partition" in error.message.lower() and asked.partition not in self._controller.partitions():
+        known = asked.partition in ("", *self._controller.partitions())
+        if "partition" in error.message.lower() and not known:
             return _no_partition(asked.partition, self._controller.partitions())
         return error
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DatabaseError
 
 from stoker.errors import Conflict, DatabaseUnusable
+from stoker.files.mounted import mounted_at
 from stoker.model import wire
 from stoker.model.cause import Cause
 from stoker.model.dataset import DatasetVersion
@@ -103,7 +105,7 @@ class Database:
         engine = create_engine(
             f"sqlite:///{path}", connect_args={"timeout": 30, "check_same_thread": False}, hide_parameters=True
         )
-        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "connect", partial(_set_up_sqlite, shared=mounted_at(path).is_shared))
         try:
             with engine.begin() as connection:
                 _check_sqlite(connection)
@@ -349,9 +351,10 @@ def storable(text: str) -> str:
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
-def _set_up_sqlite(connection: Any, _: Any) -> None:
+def _set_up_sqlite(connection: Any, _: Any, *, shared: bool) -> None:
+    """A log beside the database needs memory that processes share: a file system of several computers has none."""
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute(f"PRAGMA journal_mode={'DELETE' if shared else 'WAL'}")
     cursor.execute("PRAGMA synchronous=NORMAL")  # a power cut may lose the last moments, never the file
     cursor.close()
 
