@@ -84,11 +84,10 @@ def _check_locks(home: Home, there: MountedAt) -> None:
     """Two servers of one home, on two login nodes, would both write to its database."""
     hint = "set STOKER_HOME to a folder on a disk of this computer, or to one whose locks hold"
     if there.local_locks:
-        raise HomeUnusable(
-            f"{home.root} is on {there.kind} with the mount option `{there.local_locks}`: other computers that share it "
-            "do not see its locks",
-            hint=hint,
+        why = (
+            f"{home.root} is on {there.kind}, mounted with `{there.local_locks}`: other computers do not see its locks"
         )
+        raise HomeUnusable(why, hint=hint)
     try:
         probe = home.root / "server.probe"
         if (descriptor := claim(probe)) is not None:

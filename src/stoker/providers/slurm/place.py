@@ -44,9 +44,9 @@ _OPTIONS = {
 _HELLO = """umask 077; top="$HOME/.stoker-slurm/$1"
 mkdir -p "$top/allocations" "$top/agents" "$top/environments" || exit 1
 for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10 $HOME/.local/bin/python3*; do
-  "$p" -c "import sys; sys.exit(sys.version_info < (3, 10))" 2>/dev/null && break; p=
+  "$p" -c "import sys; sys.exit(sys.version_info < (3, 10))" >/dev/null 2>&1 && break; p=
 done
-printf '%s\\n%s\\n%s\\n' "$top" "$(command -v "$p")" "$(python3 --version 2>&1)"
+printf 'stoker-login\\n%s\\n%s\\n%s\\n' "$top" "$(command -v "$p")" "$(python3 --version 2>&1)"
 command -v sbatch || echo
 """
 
@@ -281,8 +281,8 @@ class LoginNode:
     def _facts(self) -> list[str]:
         with self._lock:
             if not self._known:
-                said = self._sh(_HELLO, self._server).split("\n")
-                self._known = self._checked(said)
+                said = self._sh(_HELLO, self._server).partition("stoker-login\n")[2]  # a shell may greet first
+                self._known = self._checked(said.split("\n"))
             return self._known
 
     def _checked(self, said: list[str]) -> list[str]:

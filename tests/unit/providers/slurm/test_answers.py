@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.errors import ProviderUnavailable
+from stoker.errors import NotSetUp, ProviderFailed, ProviderUnavailable
 from stoker.model.node import Need, NodeRequest, NodeState
 from stoker.model.workspace.home import Home
 from stoker.providers import Setup
@@ -181,3 +181,54 @@ def test_a_record_that_is_damaged_hides_no_other(tmp_path: Path) -> None:
     assert [one.key for one in records.all()] == ["a"]
     records.keep(Allocation("a", "n", ("a", "b"), job="7"))
     assert [one.job for one in records.all()] == ["7"]
+
+
+# A login node, behind a program that is called as ssh and runs what it is given here.
+
+
+@pytest.fixture
+def login(tmp_path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch) -> SlurmProvider:
+    tools.say("ssh", f'for last; do :; done; HOME={tmp_path / "there"} exec sh -c "$last"')
+    tools.say("squeue", "")
+    (tmp_path / "there").mkdir()
+    monkeypatch.setenv("STOKER_SLURM_LOGIN", "me@login")
+    return SlurmProvider(Setup(Home(tmp_path / "home")))
+
+
+def test_a_job_through_a_login_node_has_its_folder_and_its_secrets_there(
+    login: SlurmProvider, tools: Tools, tmp_path: Path
+) -> None:
+    tools.say("sbatch", "cat > /dev/null; echo 17")
+    login.start(NodeRequest("k-1", "o", "https://store", need=Need(), secrets={"HF_TOKEN": "hidden-17"}))
+    (given,) = (tmp_path / "there").glob(".stoker-slurm/*/allocations/k-1/given")
+    assert "hidden-17" in given.read_text()
+    assert given.stat().st_mode & 0o077 == 0
+    assert not any("hidden-17" in line for line in tools.calls("ssh"))
+    tools.say("squeue", "echo '17|RUNNING|None|stoker.x-k-1'")
+    assert not list((tmp_path / "home" / "slurm").rglob("given"))
+
+
+def test_a_login_node_without_a_python_or_without_slurm_is_told_as_that(login: SlurmProvider, tools: Tools) -> None:
+    request = NodeRequest("k-1", "o", "https://store", need=Need())
+    for minor in ("", *(f".{number}" for number in range(10, 15))):
+        tools.say(f"python3{minor}", 'echo "Python 3.6.8"; exit 1')
+    with pytest.raises(NotSetUp, match=r"Python 3.10 or newer: it has Python 3.6.8"):
+        login.start(request)
+    tools.say("ssh", "printf 'welcome\\nstoker-login\\n/home/me\\n/usr/bin/python3\\nPython 3.11.2\\n\\n'")
+    with pytest.raises(NotSetUp, match="no sbatch"):
+        login.start(request)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("ssh: connect to host login port 22: Connection timed out", ProviderUnavailable),
+        ("me@login: Permission denied (publickey).", ProviderFailed),
+    ],
+)
+def test_a_login_node_that_ssh_does_not_reach_is_told_in_its_words(
+    login: SlurmProvider, tools: Tools, said: str, error: type[ProviderFailed]
+) -> None:
+    tools.say("ssh", f"echo '{said}' >&2; exit 255")
+    with pytest.raises(error, match="me@login"):
+        login.offers(Need())
