@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from azuretwin import TRAIN, finishes, reaches, weights_after
-from shell import Shell, made_shell
+from shell import ENDS, Shell, made_shell
 
 from stoker.testing.slurm_cluster import SlurmCluster, slurm_cluster
 
@@ -107,6 +107,19 @@ def test_a_run_works_on_while_the_controller_restarts_and_its_node_is_drained(
     facts = finishes(user, "job-1", 40)
     cluster.command("scontrol", "update", f"nodename={node}", "state=resume")
     assert len(facts["attempts"]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_three_minutes_of_training_continue_exactly_in_four_allocations_of_a_minute(
+    user: Shell, cluster: SlurmCluster
+) -> None:
+    user.stoker("cluster", "create", "short", "--provider", "slurm", "--max", "1", "--setting", "time=1m")
+    train(user, 900, on="short")
+    user.wait_for(lambda: user.facts("job-1")["state"] in ENDS, "its end", 500)
+    facts = finishes(user, "job-1", 900)
+    assert len(facts["attempts"]) >= 4
+    assert {one["state"] for one in facts["attempts"]} == {"evicted", "ended"}
 
 
 DDP = """
