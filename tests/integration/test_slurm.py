@@ -160,6 +160,7 @@ def test_a_run_that_is_cancelled_in_the_queue_leaves_no_job(user: Shell, cluster
 
 
 def test_a_training_that_is_longer_than_the_time_limit_continues_exactly(patient: Shell, cluster: SlurmCluster) -> None:
+    assert "3 allocations" in patient.stoker("plan", "--hours", "0.05").stdout
     patient.wait_for(lambda: patient.facts("job-1")["state"] == "succeeded", "its end", 240)
     facts = patient.facts("job-1")
     assert len(facts["attempts"]) >= 2
