@@ -111,10 +111,8 @@ def inputs(job: AzureJob) -> dict[str, str]:
 def _data(job: AzureJob, key: str, name: str) -> dict[str, Plain]:
     path, kind = job.text(f"{key}.path"), job.text(f"{key}.type") or "uri_folder"
     entry: dict[str, Plain]
-    if asset := _ASSET.fullmatch(path):
-        version = f"@{asset[2]}" if asset[2] and asset[2].isdecimal() else ""
-        entry = {"dataset": f"{asset[1]}{version}"}
-        job.lack(f"{key}.path", f"upload it once: `stoker data put {asset[1]} FOLDER`")
+    if _ASSET.fullmatch(path):
+        entry = {"dataset": _kept(path)}
     elif path.startswith(("http://", "https://")):
         entry = {"path": path}
     elif ":" in path:
@@ -131,6 +129,12 @@ def _data(job: AzureJob, key: str, name: str) -> dict[str, Plain]:
         job.lack(f"{key}.type", "the script gets the files as they are")
     job.rest(key, {"path", "type", "mode", "optional", "description"}, "nothing in a job file stands for it")
     return entry
+
+
+def _kept(text: str) -> str:
+    """What a workspace keeps, as a job file names it."""
+    asset = _ASSET.fullmatch(text)
+    return f"azureml:{asset[1]}@{asset[2] or asset[3] or 'latest'}" if asset else text
 
 
 def outputs(job: AzureJob) -> dict[str, str]:
@@ -162,7 +166,9 @@ def environment(job: AzureJob, key: str) -> None:
         return
     if not isinstance(value, Mapping):
         text = job.text(key)
-        if text.startswith("azureml:") or ":" in text or "@" in text:
+        if _ASSET.fullmatch(text) and job.text("compute").removeprefix("azureml:") != "local":
+            into.put("environment", _kept(text), "the environment of the workspace")
+        elif text.startswith("azureml:") or ":" in text or "@" in text:
             instead = "`az ml environment show` has its image and conda file: name one in `environment`"
             into.lack(job.line(key), f"{key}: {text}", f"{instead}; until then the Python that submits is used")
         else:
