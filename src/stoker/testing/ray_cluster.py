@@ -18,7 +18,7 @@ from pathlib import Path
 
 from stoker.providers import surroundings
 
-READY_S = 120.0
+READY_S = 300.0  # a node takes seconds, and minutes on a computer with several times its work
 _MEMORY = 80_000_000  # bytes of each node for objects, of which the agent is the only one
 _PACE = {  # a node that is killed is lost after some seconds, and one that starts on a busy computer is not
     "RAY_raylet_start_wait_time_s": "120",
@@ -100,6 +100,7 @@ class RayYard:
         path = f"{self.program.parent}{os.pathsep}{keep.get('PATH', '')}"
         own = {"HOME": str(self.home), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
         size = ["--num-cpus=2", f"--object-store-memory={_MEMORY}", "--node-ip-address=127.0.0.1"]
+        size += ["--min-worker-port=0", "--max-worker-port=0"]  # free ones: other clusters are on this computer
         agent = f"--dashboard-agent-listen-port={self._ports[2 + number]}"
         with (self.folder / f"{number}.out").open("ab") as log:
             self._nodes[number] = subprocess.Popen(
