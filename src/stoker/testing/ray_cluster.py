@@ -51,7 +51,7 @@ class RayYard:
 
     def boot(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
-        self._ports = _free_ports(2 + self.count)
+        self._ports = _free_ports(2)
         self.start_head()
         for number in range(1, self.count):  # one by one: on a busy computer, several at once take too long for Ray
             self.await_nodes(number)
@@ -101,7 +101,7 @@ class RayYard:
         own = {"HOME": str(self.home), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
         size = ["--num-cpus=2", f"--object-store-memory={_MEMORY}", "--node-ip-address=127.0.0.1"]
         size += ["--min-worker-port=0", "--max-worker-port=0"]  # free ones: other clusters are on this computer
-        agent = f"--dashboard-agent-listen-port={self._ports[2 + number]}"
+        agent = "--dashboard-agent-listen-port=0"
         with (self.folder / f"{number}.out").open("ab") as log:
             self._nodes[number] = subprocess.Popen(
                 [str(self.program), "start", "--block", *words, *size, agent, "--disable-usage-stats"],
