@@ -8,6 +8,7 @@ Before that is spent the node saves, uploads and is released; the cost of these 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
@@ -103,13 +104,14 @@ def least_start(offer: Offer, saving_s: float = LEAST_SAVE_S) -> Decimal:
     return _cost(offer.usd_per_hour, offer.ready_s + WORTH_S + saving_s + offer.release_s)
 
 
-def affords(run: Run, offer: Offer, allowance: Allowance, now: datetime) -> bool:
-    """Whether a node of this offer may be requested, in addition to current costs, for a useful time."""
+def affords(run: Run, offer: Offer, allowance: Allowance, now: datetime, among: Collection[str] = ()) -> bool:
+    """Whether a node of this offer may be requested, in addition to current costs, for a useful time. `among`: the keys
+    of nodes whose time this offer pays for, too."""
     if _working_rate(run) and offer.idle_s:
         return _waiting_usd(offer) + least(run, offer) - _cost(offer.usd_per_hour, offer.ready_s) <= second_usd(
             run, allowance, now
         )
-    costing = {spell.key: spell.usd_per_hour for spell in run.spells if spell.until is None}
+    costing = {one.key: one.usd_per_hour for one in run.spells if one.until is None and one.key not in among}
     stays_s = {key: max(save_s(run), _idle_s(run, key)) + release_s(run) for key in costing}
     beside = sum((_cost(rate, stays_s[key]) for key, rate in costing.items()), Decimal(0))
     return meter.spent(run, now) + beside + least(run, offer) <= allowance.usd

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 
 from stoker.engine.decision import Action, Decision, Sighting, StartNode, StartSpare, TellAgent
 from stoker.engine.money import fuse, meter
 from stoker.engine.money.fuse import Allowance
 from stoker.engine.nodes.gang import advance
-from stoker.engine.nodes.lease import spare_keys
+from stoker.engine.nodes.lease import ahead
 from stoker.engine.offers.market import Market, needs
 from stoker.model.cause import Cause
 from stoker.model.node import NodeState, Offer
-from stoker.model.run.run import Run
+from stoker.model.run.run import Member, Run
 
 
 def advanced(before: Run, metered: Run, seen: Sighting, allowance: Allowance | None, now: datetime) -> Decision:
@@ -45,7 +47,8 @@ def payable(run: Run, market: Market, allowance: Allowance | None, now: datetime
     pay none."""
     if allowance is None:
         return market
-    if spare_keys(run):
+    coming = ahead(run)[:nodes]
+    if coming:
         # What is held back pays for one node beside those that work. A gang that lost several requests the others
         # together with the rest, once these are gone.
         if run.job.most_nodes == 1:
@@ -54,8 +57,10 @@ def payable(run: Run, market: Market, allowance: Allowance | None, now: datetime
             return {}
     asks = [(run.job.on, need) for need in needs(run.job, run.pool)]  # other runs may need cheaper ones
     mine = {ask: market[ask] for ask in asks if ask in market}
+    keys = {member.key for member in coming}
     paid = {
-        ask: [one for one in some if fuse.affords(run, times(one, nodes), allowance, now)] for ask, some in mine.items()
+        ask: [one for one in some if fuse.affords(run, _together(one, nodes, coming), allowance, now, keys)]
+        for ask, some in mine.items()
     }
     return None if any(mine.values()) and not any(paid.values()) else paid
 
@@ -65,15 +70,26 @@ def times(offer: Offer, nodes: int) -> Offer:
     return offer if nodes == 1 else replace(offer, usd_per_hour=offer.usd_per_hour * nodes)
 
 
+def _together(offer: Offer, nodes: int, coming: Collection[Member]) -> Offer:
+    """The cost of all nodes of an attempt, of which some were requested in advance, at a price of their own."""
+    had = sum((member.offer.usd_per_hour for member in coming if member.offer), Decimal(0))
+    return replace(offer, usd_per_hour=offer.usd_per_hour * (nodes - len(coming)) + had)
+
+
 def _is_under_way(run: Run) -> bool:
     return run.attempt is not None and not run.attempt.state.over
 
 
 def held_back(decision: Decision, market: Market, allowance: Allowance, now: datetime) -> Decision:
-    """No offer can be paid: the run waits, and reports what it would need, or waits until its earlier node is gone."""
+    """No offer can be paid: the run waits, and reports what it would need, or waits until its earlier node is gone. One
+    that was requested in advance is not waited for: it is a node of the next attempt, and may never come alone."""
     run, nodes = decision.run, decision.run.job.least_nodes
-    offers = [times(one, nodes) for need in needs(run.job, run.pool) for one in market.get((run.job.on, need), ())]
-    if run.costing and any(meter.spent(run, now) + fuse.least(run, offer) <= allowance.usd for offer in offers):
+    coming = ahead(run)[:nodes]
+    keys = {member.key for member in coming}
+    earlier = any(spell.until is None and spell.key not in keys for spell in run.spells)
+    some = [one for need in needs(run.job, run.pool) for one in market.get((run.job.on, need), ())]
+    offers = [_together(one, nodes, coming) for one in some]
+    if earlier and any(meter.spent(run, now) + fuse.least(run, offer) <= allowance.usd for offer in offers):
         reason = "waiting until its earlier node is gone: both may cost money"
         return replace(decision, run=replace(run, reason=reason, cause=Cause.EARLIER_NODE))
     waits = fuse.unaffordable(run, offers, allowance, now)

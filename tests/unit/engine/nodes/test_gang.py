@@ -13,6 +13,7 @@ import pytest
 from stoker.engine.decision import Sighting, StartNode, StopNode, TellAgent
 from stoker.engine.lifecycle import STOP_PATIENCE_S, begin
 from stoker.engine.looking import Heard, Requests, sighting
+from stoker.engine.money import fuse
 from stoker.engine.nodes.gang import advance
 from stoker.engine.nodes.lease import node_key, node_of, spare_keys
 from stoker.engine.nodes.nodes import claimed, may_resume
@@ -24,6 +25,7 @@ from stoker.model.cause import Cause
 from stoker.model.job.job import Spot
 from stoker.model.node import Features, NodeSight, NodeState, Offer
 from stoker.model.orders import Notice, Wish
+from stoker.model.run.money import Spell
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import AttemptState, Member, Run, RunState
 from stoker.model.wire import dump, load
@@ -314,3 +316,25 @@ def test_a_gang_with_a_budget_asks_for_one_replacement_in_advance(run: Run, now:
     seen = together(up(first, said(first, now)), gone(second, taken=True), gone(third, taken=True))
     after = decide([run], {run.id: seen}, Scene({"cloud": None}, now, market))[0].run
     assert len(spare_keys(after)) == 1
+
+
+def test_a_replacement_that_never_came_is_paid_for_as_a_node_of_the_next_attempt(run: Run, now: datetime) -> None:
+    """Its idle time is not reserved beside the cost of all nodes: nothing ends a request that only this run can use."""
+    offer = replace(OFFER, ready_s=60.0, idle_s=720.0, release_s=5.0)
+    lost = replace(run.attempts[-1], state=AttemptState.LOST, ended_at=now - timedelta(hours=1), offer=offer)
+    lost = replace(lost, peers=(replace(lost.peers[0], spare=offer), *lost.peers[1:]))
+    closed = [replace(one, until=now) for one in run.spells]
+    waiting = replace(run, state=RunState.QUEUED).with_newest(lost)
+    waiting = replace(waiting, spells=(*closed, Spell(spare_keys(waiting)[0], now, None, offer.usd_per_hour)))
+    enough = fuse.least(waiting, replace(offer, usd_per_hour=3 * offer.usd_per_hour))
+    market = {("cloud", need): [offer] for need in needs(run.job)}
+
+    def after(budget: Decimal) -> Run:
+        funded = replace(waiting, budget=budget)
+        return decide([funded], {run.id: Sighting()}, Scene({"cloud": None}, now, market))[0].run
+
+    started = after(enough)
+    assert (started.state, started.attempts[-1].number) == (RunState.STARTING, 2)
+    assert len([one for one in started.spells if one.until is None]) == 3
+    broke = after(enough - Decimal("0.001"))
+    assert (broke.state, broke.cause, spare_keys(broke)) == (RunState.PAUSED, Cause.UNAFFORDABLE, ())
