@@ -57,7 +57,7 @@ class Checkpoint:
         self._every = take.parse(every)
         self._max_loss_s = take.seconds(max_loss)
         self._best = best
-        shelf.to_keep([], keep, best)  # refuses what makes no sense, before the training has begun
+        shelf.to_keep([], keep, best)  # refuses invalid values before the training starts
         self._parts: dict[str, StatePart] = {name: part_for(name, thing) for name, thing in parts.items()}
         self._ranks, self._around = resuming.find_ranks(surroundings.look())
         self._shelf = CheckpointFolder(Path(self._around.folder if folder is None else folder))
@@ -305,7 +305,7 @@ class Checkpoint:
         self._save(hurry=True)
         self.finish()
         if self._around.local_rank:
-            self._notice.leave()  # to the rank that commits
+            self._notice.leave()  # the rank that commits answers it
         elif self._writer.trouble is None:
             self._notice.answer(self.steps, time.monotonic() - begun)
         if self._notice.hold():
@@ -343,6 +343,6 @@ class Checkpoint:
 
 
 def _finish(saving: weakref.ref[StateSaver], writer: weakref.ref[Writer]) -> None:
-    """Whatever of the two is left: a script may have let go of its checkpoint while something is being written."""
+    """Finishes whichever of the two still exists: a script may drop its checkpoint while something is being written."""
     if (living := saving() or writer()) is not None:
         living.finish()

@@ -59,13 +59,13 @@ def stop_file() -> str | None:
 
 
 def toll_file() -> str | None:
-    """Where this rank says how long it has waited for its saves; None outside of a run."""
+    """Where this rank records how long it has waited for its saves; None outside of a run."""
     prefix = os.environ.get("STOKER_TOLL")
     return f"{prefix}.{rank()}" if prefix else None
 
 
 def rank() -> int:
-    """As torchrun and plain ranks are told theirs, or as MPI tells it."""
+    """The rank, from the variables of torchrun and of plain ranks, or of MPI."""
     known = (os.environ.get(name) for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
     return int(next((one for one in known if one), "0"))
 
@@ -129,12 +129,12 @@ class ProgressLog:
 
 _LOOK_EVERY_S = 0.2
 _HOLD_EVERY_S = 0.05
-_LONGEST_HOLD_S = 60.0  # whatever a clock says
+_LONGEST_HOLD_S = 60.0  # even if the clock of the machine is wrong
 GRACE_S = 15.0  # a machine may be taken a little later than was said
 
 
 class Posted(NamedTuple):
-    """`last`: there is time for one more save, and whatever is done behind it would be lost."""
+    """`last`: there is time for one more save, and any work after it would be lost."""
 
     at: float
     deadline: float = 0.0
@@ -164,7 +164,7 @@ class NoticeFile:
         return self._posted() not in (None, self._answered)
 
     def leave(self) -> None:
-        """Somebody else answers it."""
+        """Leaves the answer to another rank."""
         self._answered = self._posted()
 
     def answer(self, step: int, seconds: float) -> None:
@@ -178,7 +178,7 @@ class NoticeFile:
             pass
 
     def hold(self) -> bool:
-        """Behind the last save there is nothing worth doing: waits to be ended, until the notice is withdrawn or its
+        """Work after the last save would be lost: waits to be stopped, until the notice is withdrawn or its
         deadline is long past. False: there was nothing to wait for."""
         answered = self._answered
         if answered is None or not answered.last:
@@ -201,7 +201,7 @@ class NoticeFile:
             return _UNREADABLE
 
 
-# From the first, and before the second.
+# Supported from the first version, and before the second.
 MADE_FOR = {
     "torch": ((2, 0), (2, 15)),
     "keras": ((3, 0), (3, 17)),
@@ -221,7 +221,7 @@ CALLBACKS = {
 
 
 def is_known(name: str) -> str:
-    """Empty where it is; else why not, in words."""
+    """Empty if the installed version is supported; otherwise why it is not."""
     found = _outside(name, MADE_FOR)
     if not found:
         return ""

@@ -29,21 +29,21 @@ class Sighting:
     refused: str = ""  # why its node's last report is not used
     refused_s: float = 0.0  # since its reports became unusable, by the server's monotonic clock
     silent_s: float = 0.0  # since the report last changed, by the server's monotonic clock
-    deaf: bool = False  # the store is unavailable now: a missing report means nothing
+    deaf: bool = False  # the store is unavailable: a missing report proves nothing
     overstay_s: float = 0.0  # a node that is still seen so long behind its notice is not stopped yet
-    patience_s: float = 120.0  # silence of its provider's nodes beyond this means that they are lost
+    patience_s: float = 120.0  # a node of its provider that is silent for longer than this is lost
     wished_s: float = 0.0  # since the server first told this attempt's agent to stop, likewise
     renewed_at: datetime | None = None  # when this server last renewed the node's lease
     outlives_s: float = 0.0  # the longest that a node stays without contact with the server; 0: unknown
     unasked: tuple[str, ...] = ()  # keys of nodes that could not be requested yet: they cost nothing
     waits: str = ""  # why that of the newest attempt could not: a person has to fix it
     waits_hint: str = ""  # what to do about it
-    waits_code: str = ""  # of that error, such as `store-denied`
+    waits_code: str = ""  # the code of that error, such as `store-denied`
     lingers_s: float = 0.0  # the longest that it stays after its last report, likewise
     said_at: datetime | None = None  # when its store got the last report, by the store's own clock; None: not yet
     trouble: str = ""  # why the provider could not start the node
     trouble_hint: str = ""  # what to do about it
-    trouble_code: str = ""  # of that error, such as `no-capacity`
+    trouble_code: str = ""  # the code of that error, such as `no-capacity`
     peers: tuple[Sighting, ...] = ()  # the same for the other nodes of a gang, without what concerns the whole run
     growth: tuple[NodeSight | None, ...] = ()  # of each node that was requested in addition to these; None: not there
 
@@ -122,14 +122,14 @@ def rate_per_hour(run: Run) -> float | None:
 
 
 def cancelled(run: Run, now: datetime) -> Decision:
-    """It is told to end, unless it has ended or was told before."""
+    """Tells the run to end, unless it has ended or was told already."""
     if run.state.ended or run.wish is Wish.CANCEL:
         return Decision(run)
     return Decision(replace(run, wish=Wish.CANCEL)).noting(now, "cancel-asked", "cancellation requested")
 
 
 def evict(run: Run, notice_s: float, now: datetime) -> Decision:
-    """The newest attempt's node will be evicted in so many seconds."""
+    """Announces that the newest attempt's node is evicted in so many seconds."""
     attempt = _attempt(run)
     notice = Notice(now, now + timedelta(seconds=notice_s))
     text = f"attempt {attempt.number} got {notice_s:g} s notice of its eviction"

@@ -16,7 +16,7 @@ from stoker.model.run.report import GOOD, Phase, RankEnd, Report
 from stoker.model.run.run import Run, RunState
 from stoker.model.run.stacks import BACKWARD, Hang, RankStacks, Standstill, named_ranks, own, reading, waits_in
 
-MOST_HANGS = 20  # of one attempt that are told: a script can write any report
+MOST_HANGS = 20  # reported for one attempt, since a script can write any number of reports
 MOST_RANKS_KEPT = 64  # whose stacks are kept with the run: those that are behind first
 MOST_FRAMES_KEPT = 2000  # of all of them
 _LONGEST = 2000  # of the words
@@ -44,7 +44,7 @@ def noted(decision: Decision, seen: Sighting, now: datetime) -> Decision:
 
 
 def restarts(run: Run) -> str:
-    """Why the script of the run is to be restarted now; empty: it is not."""
+    """Why the script has to be restarted now; empty: it does not."""
     hang = run.attempt.hang if run.attempt else None
     if not hang or hang.over_at or not run.job.hang or run.job.hang.action is not HangAction.RESTART:
         return ""

@@ -28,13 +28,13 @@ from stoker.model.run.report import Outcome, Report, joined_metrics
 from stoker.model.run.run import Attempt, AttemptState, Member, Run, RunState
 
 STOP_PATIENCE_S = 45.0  # agents end a script in 10 s; one that has not by now is stopped from outside
-LONGEST_NOTICE_S = 86_400.0  # that is believed of what a machine says it was told
-MOST_NOTICES = 20  # of one attempt that are believed, and one more for each hour: a script can write any number
-LONGEST_WORDS = 4000  # of a node, that are kept with an attempt
+LONGEST_NOTICE_S = 86_400.0  # the longest notice that is accepted from a machine
+MOST_NOTICES = 20  # accepted per attempt, and one more per hour, since a script can write any number
+LONGEST_WORDS = 4000  # the longest message of a node that is kept with an attempt
 
 
 def advance(run: Run, seen: Sighting, now: datetime) -> Decision:
-    """The next facts of one run. Called again and again; without news it changes nothing."""
+    """The next facts of one run. May be repeated: without news it changes nothing."""
     if run.state.ended:
         return tend_kept(run, seen, now)
     if run.state in (RunState.QUEUED, RunState.PAUSED):
@@ -74,7 +74,7 @@ def begin(run: Run, now: datetime, offers: Sequence[Offer] = (), nodes: int | No
 
 
 def _what(parts: Sequence[Member]) -> str:
-    """The nodes that are asked for, in words."""
+    """Describes the requested nodes for the timeline."""
     offers = [member.offer for member in parts if member.offer]
     again = sum(bool(offer.again) for offer in offers)
     kinds = Counter(f"{'spot ' if offer.spot else ''}{offer.size} in {offer.place}" for offer in offers)
@@ -156,7 +156,7 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
         told = Decision(run, (TellAgent(run),))
         late = seen.wished_s > STOP_PATIENCE_S or (seen.node and seen.node.waits)  # no agent is there to be told
         return told.doing(StopNode(run.job.on, attempt.key)) if late else told
-    if seen.node is None and attempt.fused:  # it was released before it said a word: no second one is paid for
+    if seen.node is None and attempt.fused:  # it was released before its first report: a second one is not paid for
         return fuse.burnt(run, now)
     if seen.node is None:
         return asking(run, seen, now)
@@ -171,7 +171,7 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
 
 
 def asking(run: Run, seen: Sighting, now: datetime) -> Decision:
-    """Asked for again as long as it is not there, also while its store cannot be used: that costs no attempt."""
+    """Requests a missing node again, also while its store is unavailable. This does not cost an attempt."""
     waits = f"waits until somebody repairs this: {seen.waits}" if seen.waits else run.reason
     cause, hint = (seen.waits_code, seen.waits_hint) if seen.waits else (run.cause, run.hint)
     after = replace(run, reason=waits, cause=cause, hint=hint)
@@ -182,7 +182,7 @@ def asking(run: Run, seen: Sighting, now: datetime) -> Decision:
 
 
 def in_queue(run: Run, members: Sequence[Member], why: str, now: datetime) -> Decision:
-    """Its provider has a queue of its own: that time is not the node's."""
+    """The provider's own queue: the time in it does not count as the node's."""
     reason = f"waits in the queue of {run.job.on}: {why}"
     after = replace(run, reason=reason, cause=Cause.PROVIDER_QUEUE, hint="")
     for member in members:
@@ -192,7 +192,7 @@ def in_queue(run: Run, members: Sequence[Member], why: str, now: datetime) -> De
 
 
 def in_time(report: Report, attempt: Member, now: datetime) -> Report:
-    """Its times are by the node's clock, which may be wrong: none lies before the attempt, or ahead of now."""
+    """The node's clock may be wrong, so its times are limited to those between the start of the attempt and now."""
 
     def within(at: datetime | None, since: datetime) -> datetime | None:
         return at and min(max(at, since), now)
@@ -294,7 +294,7 @@ def conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decis
 
 
 def evicted(run: Run, now: datetime, words: str = "") -> Decision:
-    """Evictions are the weather: they count neither as losses nor as failures. A move is no eviction at all."""
+    """Evictions count neither as losses nor as failures. A move is not an eviction."""
     attempt = _newest(run)
     state = AttemptState.MOVED if attempt.moving or attempt.leaves else AttemptState.EVICTED
     message = words or attempt.message
@@ -324,7 +324,7 @@ def evicted(run: Run, now: datetime, words: str = "") -> Decision:
 
 
 def _burnt(run: Run, now: datetime) -> Decision:
-    """Its node stopped by its own fuse."""
+    """The node stopped because of its own fuse."""
     if run.wish is Wish.CANCEL:
         return _cancelled(run, now)
     return fuse.burnt(run, now)
@@ -352,7 +352,7 @@ def hear(run: Run, attempt: Member, report: Report, now: datetime) -> Decision |
 
 
 def refused(run: Run, attempt: Member, why: str, now: datetime) -> Decision:
-    """Said once for each attempt: a script that forges reports does so at every beat."""
+    """Reported once per attempt, since a script that forges reports does so with every heartbeat."""
     text = f"a report of attempt {attempt.number} was not used: {why}"
     return Decision(run.with_member(replace(attempt, refused=why))).noting(now, "report-refused", text)
 
@@ -372,7 +372,7 @@ def lost(run: Run, why: str, now: datetime, cause: str, trouble: str = "") -> De
 
 
 def _again_or_end(run: Run, why: str, now: datetime) -> Decision:
-    """After an attempt that ended through no fault of the script."""
+    """After an attempt that ended for another reason than the script."""
     if run.wish is Wish.CANCEL:
         return _cancelled(run, now)
     if _newest(run).fused:

@@ -28,18 +28,18 @@ class Heard:
     refused: str = ""  # why what the node said last is not used
     refused_s: float = 0.0
     silent_s: float = 0.0
-    deaf: bool = False  # nothing can be concluded from what was not said
+    deaf: bool = False  # the store is unavailable: a missing report proves nothing
     said_at: datetime | None = None  # when the store was given the final report, by the store's own clock
     in_full: bool = True  # the store was asked after the node was first seen gone: it has nothing more to tell
-    trouble: str = ""  # why the store could not be asked
+    trouble: str = ""  # why the store could not be read
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What came of the requests for nodes, each by node key."""
+    """The results of the requests for nodes, by node key."""
 
     trouble: Mapping[str, StokerError] = field(default_factory=dict)  # the provider could not start it
-    unasked: Mapping[str, StokerError] = field(default_factory=dict)  # it was not even asked for: its store fails
+    unasked: Mapping[str, StokerError] = field(default_factory=dict)  # not even requested: its store fails
     copying: Collection[str] = ()  # not asked for yet: the checkpoint that its run starts from is being copied
     wished_s: Mapping[str, float] = field(default_factory=dict)  # since its agent was first told to stop
     renewed_at: Mapping[str, datetime] = field(default_factory=dict)  # when this server last renewed its lease
@@ -51,7 +51,7 @@ def gone_keys(runs: Collection[Run], sights: Collection[NodeSight]) -> set[str]:
 
 
 def vanished(runs: Collection[Run], sights: Collection[NodeSight]) -> set[str]:
-    """Keys of nodes that were there, and of which there is no trace."""
+    """Keys of nodes that existed, and that their provider does not show any more."""
     seen = {sight.key for sight in sights}
     there = (spell for run in runs if run.attempt for spell in run.spells if spell.until is None and spell.seen_at)
     return {spell.key for spell in there if spell.key not in seen}
@@ -186,7 +186,7 @@ def _current(run: Run, key: str, mine: list[NodeSight], gone: Collection[str], s
     if seen is None and key in gone:
         seen = NodeSight(key, NodeState.GONE, "its node is no longer there", still=True)
     if seen and seen.state is NodeState.GONE and not heard_out(run, said):
-        return replace(seen, state=NodeState.UP)  # it may have said how it ended: first hear that
+        return replace(seen, state=NodeState.UP)  # its last report may say how it ended: read that first
     return seen
 
 

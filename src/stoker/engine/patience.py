@@ -169,7 +169,7 @@ def verdict(run: Run, why: str) -> Final | None:
 
 
 def tries(row: Sequence[Attempt]) -> int:
-    """How many of these were in vain: that other offers were refused says nothing about this one, unless they are
+    """How many of these failed: the refusal of other offers says nothing about this one, unless they are
     many."""
     others = max(len(_refused_offers(row)) - 1, 0)
     return len(row) - min(others, MOST_CLOSED)

@@ -42,7 +42,7 @@ class Scene:
 
     slots: Mapping[str, int | None]  # by provider: how many nodes it may run at once; None: no known limit
     now: datetime
-    market: Market = field(default_factory=dict)  # of providers with several offers; the others have none
+    market: Market = field(default_factory=dict)  # the offers of providers that have several
     limits: LimitFacts = NONE  # of administrators
     said: Mapping[str, Report] = field(default_factory=dict)  # by id of runs that are cancelled and were not seen
     clusters: ClusterFacts = NO_CLUSTERS
@@ -114,7 +114,7 @@ class _Round:
                 self._set(ended)
 
     def settle_searches(self) -> None:
-        """Trials that are paused at a rung resume or end, once all of their sweep are there."""
+        """Trials that are paused at a rung resume or end once all trials of their sweep have reached it."""
         trials = {id: one.trials for id, one in self._scene.sweeps.known.items() if one.job.search}
         for then in list(searching.settled(self.after.values(), trials, self._scene.now)):
             self.join(then)
@@ -204,7 +204,7 @@ class _Round:
                 self.join(more)
 
     def finish(self) -> list[Decision]:
-        """With replacements that are requested in advance, and what each run may spend."""
+        """Adds replacements that are requested in advance, and what each run may spend."""
         now, market = self._scene.now, self._scene.market
         for run_id, decision in list(self._decisions.items()):
             if market:

@@ -84,7 +84,7 @@ def _with_report(run: Run, report: Report, beside: Beside) -> Run:
 
 
 def _measured(report: Report, beside: Beside) -> dict[str, MetricSummary]:
-    """By all nodes; of a metric that several report, the first one's counts."""
+    """The metrics of all nodes; if several report the same metric, that of the first one counts."""
     return {name: one for said in (*reversed(beside.peers), report) for name, one in said.metrics.items()}
 
 

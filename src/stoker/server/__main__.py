@@ -170,7 +170,7 @@ class _Address:
     http: str  # the URL of its TCP port; empty where it has none
 
     def tell(self) -> None:
-        """Written completely and with private permissions, then renamed: a reader always sees all of it."""
+        """Writes the file privately and completely, then renames it: a reader never sees a part of it."""
         facts = {"token": self.token, "http": self.http, "pid": os.getpid(), "version": __version__}
         write_whole(self.home.address, json.dumps(facts), mode=0o600)
 

@@ -95,7 +95,7 @@ def _unfit(job: Job, provider: Provider, pool: Pool | None = None) -> Problem:
 
 
 def _check_budget(job: Job, offers: list[Offer]) -> None:
-    """A run that could not even start, save and be released would only be paused."""
+    """Refuses a budget that does not pay for one start, save and release: such a run would only be paused."""
     if job.budget is None or not offers:
         return
     cheapest = min(offers, key=least_start)
@@ -108,7 +108,7 @@ def _check_budget(job: Job, offers: list[Offer]) -> None:
 
 
 def _check_room(job: Job, provider: Provider, offers: list[Offer]) -> None:
-    """A gang that no quota has room for, however long it waits."""
+    """Refuses a gang that is larger than its provider's limit, and so would wait forever."""
     least = job.least_nodes
     if least == 1 or provider.features.shares_files or not offers or any(fits_whole(one, least) for one in offers):
         return

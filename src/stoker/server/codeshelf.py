@@ -280,7 +280,7 @@ class Shelves:
         return self.of(self._stores.workspace.name)
 
     def snapshot(self, id: str) -> Snapshot:
-        """From any store; its files are then on this computer. Raises Missing."""
+        """The snapshot, from any store that has it; its files are copied to this computer. Raises Missing."""
         for name in self._in_order():
             with suppress(Missing):
                 return self.of(name).stock(id)
@@ -315,6 +315,6 @@ class Shelves:
         return False
 
     def _in_order(self) -> list[str]:
-        """The most likely first."""
+        """The stores that may have it, the most likely one first."""
         known = self._stores.all
         return [one.name for one in sorted(known, key=lambda one: not one.workspace)]

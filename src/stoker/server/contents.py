@@ -245,7 +245,7 @@ def refused_while_used(version: DatasetVersion, runs: list[str]) -> Conflict:
     )
 
 
-_LEAST_DIGITS = 4  # of an id, so that it is not a name
+_LEAST_DIGITS = 4  # digits of an id, so that it is not taken for a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +318,7 @@ class EnvironmentRecords:
                 yield untrusted.load(BuiltEnvironment, data, self._clock.now()), file.parent
 
     def _heads(self, store: Store, person: str) -> Iterator[BuiltEnvironment]:
-        """A head with another id would be removed in place of the one that has it."""
+        """Ignores a head with a wrong id: removing it would remove another environment."""
         shelf = self._shelf_of(person)
         for one in list(store.list(layout.environment_heads(shelf).rstrip("/"))):
             with suppress(Malformed, Missing):
@@ -335,7 +335,8 @@ class EnvironmentRecords:
         remove_venv(venv)
 
     def _remove_kept(self, store: Store, shelf: str, built: BuiltEnvironment) -> None:
-        """First what makes it visible. Packs that others name stay; who relied on one that goes builds anew."""
+        """Deletes the head first, which makes it visible. Packs that others use stay; a node that misses a deleted one
+        builds the environment again."""
         own = self._packs(store, shelf, built)
         store.delete(layout.environment_head(shelf, built.id))
         others = list(store.list(layout.environment_heads(shelf).rstrip("/")))
@@ -343,7 +344,7 @@ class EnvironmentRecords:
             for one in others:
                 head = untrusted.fetch(BuiltEnvironment, store, one.key, HEAD_BYTES, self._clock.now())
                 own -= self._packs(store, shelf, head, strict=True)
-        except StokerError:  # what it needs is unknown
+        except StokerError:  # its packs are unknown
             own = set()
         store.delete(layout.environment_list(shelf, built.listed))
         store.remove_below(layout.environment_leases(shelf, built.id))

@@ -271,7 +271,7 @@ class Removals:
         try:
             async with gate:
                 await call_far(lambda: remove_run(self._stores.open(one.store), one.id))
-        except NotFound:  # the store was removed from the workspace, so its contents are unreachable
+        except NotFound:  # its store was removed from the workspace, so its files are unreachable
             log.warning("the store `%s` of the removed run %s is unknown", one.store, one.name)
         except StokerError as error:
             log.warning("could not delete the removed run %s from its store: %s", one.name, error.message)

@@ -160,7 +160,7 @@ _waiting: dict[str, Change] = {}
 
 
 def when_imported(name: str, change: Change) -> None:
-    """At once where it is there already."""
+    """At once, if the module is loaded already."""
     if (module := sys.modules.get(name)) is not None:
         change(module)
         return
@@ -181,7 +181,7 @@ class _Watch:
 
 
 def _change_after(loader: Any, change: Change) -> None:
-    """The loader stays what it is, for tools that ask it for the source."""
+    """The loader keeps its type, because tools ask it for the source."""
 
     def exec_module(module: ModuleType) -> None:
         del loader.exec_module

@@ -26,7 +26,7 @@ State = dict[str, Any]
 
 @dataclass(slots=True)
 class Known:
-    """A loader that the script has made. `begun` is what the order of its newest pass was drawn from."""
+    """A loader of the script. `begun` holds the random states from which the order of its newest pass was drawn."""
 
     number: int
     loader: Callable[[], Any]
@@ -35,7 +35,7 @@ class Known:
 
 
 class Loaders:
-    """All of this process, in the order in which they were made."""
+    """The loaders of this process, in the order of their creation."""
 
     def __init__(self) -> None:
         self._made = 0
@@ -60,13 +60,13 @@ class Loaders:
         return [state for known in self._known.values() if (state := _state(known))]
 
     def restore(self, states: list[State]) -> None:
-        """The generators of their own. A pass is continued when it is begun."""
+        """Restores the loaders' own generators. An interrupted pass is resumed when the script begins it."""
         for known in list(self._known.values()):
             if state := self.found(known.loader(), states):
                 BatchSource(known.loader()).set_generators(state["generators"])
 
     def found(self, loader: Any, states: list[State]) -> State | None:
-        """What was kept of this loader: that of the same number, or the only one like it."""
+        """The saved state of this loader: that with the same number, or the only one with the same description."""
         if loader is None:
             return None
         known = self._known.get(id(loader)) or self.add(loader)
@@ -95,7 +95,7 @@ def continue_pass(loader: Any, state: Mapping[str, Any], make: Callable[[], Any]
 
 
 def without_new_workers(loader: Any, make: Callable[[], Any]) -> Any:
-    """Workers that had stayed alive would have drawn no new seed for themselves."""
+    """Resumes without drawing a new seed for workers, as workers that had stayed alive would."""
     generator, loader.generator = loader.generator, sys.modules["torch"].Generator()
     try:
         return make()
@@ -123,7 +123,7 @@ def _state(known: Known) -> State | None:
 
 
 def _form(loader: Any) -> list[Any]:
-    """What a loader is like: enough to know it again in another process."""
+    """A description of a loader that identifies it in another process."""
     try:
         size = len(loader.dataset)
     except TypeError:

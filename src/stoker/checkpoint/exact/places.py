@@ -24,7 +24,7 @@ class Loop:
     end: int
     function: int
     target: str = ""  # the variable that counts; empty: there is none
-    skips: bool = False  # the script passes over the first ones by itself
+    skips: bool = False  # the script skips completed iterations by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class LoopId:
 
 
 def stack() -> list[FrameType]:
-    """The calls that lead here, the outermost first, without ours, and without those of a process that has forked this
+    """The call stack, the outermost call first, without our own calls and without those of a process that forked this
     one: its loops are over."""
     found: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)
@@ -70,7 +70,7 @@ def identity(frame: FrameType, loop: Loop) -> LoopId:
 
 
 def enclosing(frames: list[FrameType]) -> list[tuple[FrameType, Loop]]:
-    """All loops that are being gone through, the outermost first."""
+    """All loops that are being executed, the outermost first."""
     return [(frame, loop) for frame in frames for loop in loops_around(frame)]
 
 
@@ -162,7 +162,7 @@ class Entering:
     def __init__(self, loop: LoopId, entered: Entered) -> None:
         self._loop = loop
         self._entered = entered
-        self._before = sys.gettrace()  # a debugger, or what measures coverage
+        self._before = sys.gettrace()  # the trace function of a debugger or of a coverage tool
         self._on = False
 
     def watch(self) -> None:

@@ -57,7 +57,7 @@ def find(path: str) -> Record | None:
 
 
 def follow(source: str, target: str, *, copied: bool = False) -> None:
-    """Just before the script moves or copies a file of ours."""
+    """Moves or copies the sidecar along, just before the script does that with its file."""
     records = _read(beside(source))
     if not records:
         return
@@ -71,7 +71,7 @@ def forget(path: str) -> None:
 
 
 def fingerprint(path: str) -> str:
-    """Of every byte where it is small; else of its end, and of pieces all over it."""
+    """Covers every byte of a small file; of a large one, its end and pieces throughout."""
     size = Path(path).stat().st_size
     found = hashlib.sha256(str(size).encode())
     with Path(path).open("rb") as file:
@@ -122,7 +122,7 @@ def _put(place: Path, data: bytes) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """The script removes its old files by itself, and knows nothing of ours."""
+    """Removes sidecars whose files the script has removed."""
     for entry in os.scandir(folder):
         if entry.name.startswith(".") and entry.name.endswith(SUFFIX):
             name = entry.name[1 : -len(SUFFIX)]

@@ -41,7 +41,7 @@ class StateSaver:
         self._blocked_s = 0.0
         self._toll = Toll(surroundings.toll_file())
         self.prepared = False
-        self.again = False  # the last save came to nothing
+        self.again = False  # the last save was dropped
         for optimizer in optimizers:
             hook = optimizer.register_step_pre_hook(_weakly(self.end_copying))
             weakref.finalize(self, hook.remove).atexit = False
@@ -200,7 +200,7 @@ def hold(state: MutableMapping[str, Any], watched: Watched) -> bool:
     return True
 
 
-# How long a training has waited for its saves in all, said in a file that the agent reads.
+# Records how long the training has waited for its saves in total, in a file that the agent reads.
 
 
 class Toll:
@@ -212,7 +212,7 @@ class Toll:
         self.total_s = 0.0
 
     def add(self, seconds: float) -> None:
-        """Never raises: a figure is not worth a training."""
+        """Never raises: a failed measurement must not end the training."""
         self.total_s += seconds
         if self._file is None:
             return

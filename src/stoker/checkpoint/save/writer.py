@@ -60,7 +60,7 @@ def _work(jobs: Jobs) -> None:
     try:
         while (job := jobs.get()) is not None:
             job()
-            del job  # or it would be kept until the next one comes
+            del job  # otherwise it would be kept alive until the next job
     finally:
         _at_work.pop(threading.current_thread(), None)
 
@@ -98,7 +98,7 @@ class Writer:
         return self._waiting is None and self._writing is None
 
     def take_buffers(self) -> Buffers:
-        """Waits for nothing: an unfinished save that has not been begun gives up its memory."""
+        """Never waits: a save that has not started yet is dropped for its memory."""
         with self._changed:
             if self._waiting is not None:
                 dropped, self._waiting = self._waiting, None
@@ -138,7 +138,7 @@ class Writer:
         self._worker.hand(self._work)
 
     def finish(self, timeout_s: float | None = None) -> bool:
-        """Waits until everything handed over is safe, dropped or failed."""
+        """Waits until every submitted save is complete, dropped or failed."""
         with self._changed:
             return self._changed.wait_for(lambda: self.idle, timeout_s)
 
@@ -162,7 +162,7 @@ class Writer:
             made = self._save(snapshot, WriteOrders(4 if self._hurry else 1, self._overtaken, self._newer_waits))
         except Dropped:
             return
-        except Exception as error:  # whatever it is, the training must continue
+        except Exception as error:  # the training must continue after any error
             reason = "the disk is full" if isinstance(error, OSError) and error.errno == errno.ENOSPC else repr(error)
             self.trouble = f"step {snapshot.step} was not saved: {reason}"
             say(f"{self.trouble}; training continues, and the next save retries")

@@ -28,7 +28,7 @@ def _show_stacks() -> None:
 
 
 def _give_way() -> None:
-    """To the one that Python would have found without us. By a plain import: `importlib.util` takes 5 ms to load."""
+    """Runs the `sitecustomize` that this one hides. By a plain import: `importlib.util` takes 5 ms."""
     ours = __file__.rpartition("/")[0]
     sys.path[:] = [one for one in sys.path if one != ours]
     this = sys.modules.pop("sitecustomize")

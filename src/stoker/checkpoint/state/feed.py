@@ -15,7 +15,7 @@ from stoker.checkpoint.state import randomness
 
 @dataclass(frozen=True, slots=True)
 class Seats:
-    """Those of one rank. `whole` is how many there are in all."""
+    """The seats of one rank. `whole` is the number of seats of all ranks."""
 
     whole: int = 1
     world: int = 1
@@ -156,7 +156,7 @@ class BatchSource:
             generator.set_state(randomness.as_tensor(held))
 
     def begin(self) -> State:
-        """What the order of the pass that begins now will be drawn from."""
+        """Notes the random states from which the order of the next pass is drawn."""
         samplers = [sampler for sampler in self._samplers() if hasattr(sampler, "load_state_dict")]
         return {
             "random": randomness.capture(),
@@ -227,7 +227,7 @@ class BatchSource:
         inner = self.loader.batch_sampler if self._batched else self.loader.sampler
         try:
             len(inner)
-        except TypeError:  # without an end: drawn as it goes
+        except TypeError:  # endless: its indices are drawn when they are needed
             return islice(iter(inner), skip, None)
         return [[]] * empty + list(inner)[skip:]
 
@@ -266,7 +266,7 @@ class BatchSource:
 
 
 class _Order:
-    """Stands in for a sampler: hands out what it was given."""
+    """Replaces a sampler: yields the given indices."""
 
     batches: Any = ()
 
@@ -304,7 +304,7 @@ class _WorkerStart:
 
 
 def _without(iterator: Iterator[Any], skip: int) -> Iterator[Any]:
-    """Loads what has been used and throws it away: all that can be done with something that only knows `next`."""
+    """Loads and drops the batches that were used, which is the only way for an iterable that only supports `next`."""
     for _ in islice(iterator, skip):
         pass
     return iterator

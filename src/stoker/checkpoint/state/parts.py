@@ -48,7 +48,7 @@ def part_for(name: str, thing: Any) -> StatePart:
 
 
 def tells_of_steps(thing: Any) -> bool:
-    """It is an optimizer that can be asked to call back before each of its steps."""
+    """Whether it is an optimizer that supports hooks before its steps."""
     return hasattr(thing, "register_step_pre_hook")
 
 
@@ -211,7 +211,7 @@ class Position:
                 self._end_pass(self._calls)
 
     def _begin(self, source: BatchSource) -> Iterator[Any]:
-        """The pass from where it is, or from its beginning."""
+        """Resumes the interrupted pass, or begins a new one."""
         taken_over, self._taken_over = self._taken_over, False
         if taken_over and self._split == source.split:
             self._begun = source.begin()
@@ -229,7 +229,7 @@ class Position:
         return self._source.loss_scale if self._source else 1.0
 
     def end_pass(self) -> None:
-        """No more batches will be asked for: for loops that count by themselves and never come to the end."""
+        """Ends the pass, for loops that count by themselves and never exhaust the loader."""
         self._end_pass(self._calls)
 
     def _end_pass(self, phase: int) -> None:
@@ -249,7 +249,7 @@ class Position:
         return source
 
 
-# How far a training is: everything a checkpoint holds besides the parts that the script names.
+# The progress of a training: everything in a checkpoint besides the parts that the script names.
 
 
 class EpochProgress:
@@ -262,7 +262,7 @@ class EpochProgress:
         self._random: Mapping[str, Any] | None = None  # restored when the loop is where it was
 
     def take(self) -> dict[str, Any]:
-        """As it is now, but for the values. What is returned does not change any more, and is yet to be packed."""
+        """The current position without the values. The result does not change any more; `pack` makes it storable."""
         return {
             "steps": self.steps,
             "metrics": dict(self.metrics),
@@ -273,7 +273,7 @@ class EpochProgress:
 
     @staticmethod
     def pack(taken: Mapping[str, Any]) -> dict[str, Any]:
-        """What is restored later. Any thread may call it."""
+        """The storable form of what `take` returned. Any thread may call it."""
         return {**taken, "random": randomness.pack(taken["random"])}
 
     def restore(self, stored: OpenedPart, *, exact: bool) -> None:

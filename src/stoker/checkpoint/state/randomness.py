@@ -77,7 +77,7 @@ def pack(raw: Raw) -> dict[str, Any]:
 
 
 def restore(states: Mapping[str, Any]) -> None:
-    """Twice is fine. A library that is not there any more is left out."""
+    """May be repeated. Skips libraries that are not loaded any more."""
     if "python" in states:
         version, numbers, gauss = states["python"]
         random.setstate((version, tuple(array("L", numbers)), gauss))

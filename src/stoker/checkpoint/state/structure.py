@@ -83,7 +83,7 @@ def _describe(mesh: Any) -> Words:
 
 
 def _dimension(placement: Any) -> int | None:
-    """Along which one it is cut; None where every rank has all of it."""
+    """The dimension along which it is sharded; None if every rank has the whole tensor."""
     kind = type(placement).__name__
     if kind == "Replicate":
         return None
@@ -319,14 +319,14 @@ def view(value: Any, leaf: Leaf) -> Buffer:
 
 
 def duplicate(value: Any, leaf: Leaf) -> Any:
-    """The same again, in memory of its own."""
+    """A copy in memory of its own."""
     if leaf.like == "torch":
         return value.detach().clone()
     return value.copy() if leaf.like == "numpy" else value[:]
 
 
 def make(leaf: Leaf, data: Buffer, *, copy: bool = True) -> Any:
-    """The value again. Without `copy` a tensor or array lives in `data`, which must then be writable."""
+    """The value from its bytes. Without `copy` a tensor or array uses the memory of `data`, which must be writable."""
     if leaf.like == "torch":
         return _make_tensor(leaf, data, copy=copy)
     if leaf.like == "numpy":

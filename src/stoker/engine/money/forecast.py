@@ -61,7 +61,7 @@ def past(earlier: Collection[Run], now: datetime) -> Past:
 
 
 def _of_spot(gone: Taken, made: Receipt) -> bool:
-    """Drills on other machines say nothing about a cloud's evictions."""
+    """Drills do not count: they do not show how often a cloud evicts."""
     return any(stay.spot for stay in made.stays if stay.attempt == gone.attempt)
 
 

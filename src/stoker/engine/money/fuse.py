@@ -25,7 +25,7 @@ from stoker.model.run.report import Outcome, Report
 from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
 WARN_AT = Decimal("0.8")
-LEAST_SAVE_S = SAVE_S + FINISH_S  # for saving and uploading, whatever it has taken so far
+LEAST_SAVE_S = SAVE_S + FINISH_S  # the minimum for saving and uploading, even if it was faster so far
 MOST_SAVE_S = 3600.0
 CAUTION = 1.25  # factor for how much longer than before it may take
 WORTH_S = 10.0  # of work that is worth starting a machine for
@@ -40,12 +40,12 @@ class Allowance:
     usd: Decimal
     whose: str
     again: datetime | None = None
-    shared: bool = False  # others work on the same money, and may leave some of it
+    shared: bool = False  # other runs share this limit, and may leave some of it
     hint: str = ""  # how to raise it; empty: it is the run's own budget
 
 
 def own(run: Run) -> Allowance | None:
-    """What its budget allows; None: it has none."""
+    """The allowance of its own budget; None without a budget."""
     return None if run.budget is None else Allowance(run.budget, f"its budget of {dollars(run.budget)}")
 
 
@@ -82,7 +82,7 @@ def lingering(run: Run, now: datetime) -> Decimal:
 
 
 def second_usd(run: Run, allowance: Allowance, now: datetime) -> Decimal:
-    """What is kept out of a node's fuse, for a second node at the same time. An unreachable node works until its fuse
+    """The part of the allowance that a node's fuse leaves for a second node. An unreachable node works until its fuse
     stops it: a second one may cost this much until the first is confirmed gone. Zero if there is never a second one, or
     too little money for one: then the next node is requested when the last is gone."""
     attempt = run.attempt
@@ -129,7 +129,7 @@ def left_s(run: Run, allowance: Allowance, now: datetime) -> float:
 
 
 def told(run: Run, allowance: Allowance | None, now: datetime) -> Fuse | None:
-    """What its node has to know to stop by itself. None if nothing limits it, or nothing costs."""
+    """What the node needs to stop by itself. None without a limit or without costs."""
     rate = meter.rate(run)
     if allowance is None or rate <= 0:
         return None
@@ -295,7 +295,7 @@ def _withdrawn(run: Run, attempt: Attempt, why: str, now: datetime) -> Decision 
 
 
 def _stopping(run: Run, now: datetime) -> Run:
-    """It has to stop now: it has the time for its save, and that cost."""
+    """Stops the node now, with the time and the money for one save."""
     attempt = run.attempt
     if attempt is None or attempt.state.over:
         return run

@@ -39,7 +39,7 @@ class Gathering:
     nodes: int
     taken: tuple[Offer, ...] = ()
     waits: str = ""  # why it cannot start with so many; empty: it can
-    unpaid: bool = False  # that is for want of money
+    unpaid: bool = False  # the budget does not pay for more
     market: Market | None = None  # what it would be chosen from
 
 
@@ -151,7 +151,7 @@ def grown(run: Run, nodes: int, now: datetime) -> Decision:
 def asked_more(
     run: Run, market: Market, room: int | None, allowance: Allowance | None, now: datetime
 ) -> Decision | None:
-    """The missing nodes, or as many as can be had and paid, are requested while the others work; None: none can."""
+    """Requests the missing nodes, or as many as are available and paid for, while the others work; None: no node is."""
     attempt = run.attempts[-1]
     peer = next((member.offer for member in attempt.members if member.offer), None)
     missing = run.job.most_nodes - run.width

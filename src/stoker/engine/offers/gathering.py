@@ -114,8 +114,8 @@ def _taken(
 def _beside(
     run: Run, market: Market, taken: list[Offer | None], best: Offer | None, now: datetime
 ) -> tuple[list[Offer | None], Offer | None]:
-    """New nodes are where they reach those that are kept. What cannot be had there may be had elsewhere: then all move,
-    unless a node was asked for ahead."""
+    """New nodes must reach those that are kept. If none is available there but some are elsewhere, all nodes move,
+    unless a node was requested in advance."""
     kept = next((offer for offer in taken if offer is not best), None)
     if kept is None or not any(offer is best for offer in taken):
         return taken, best
@@ -126,7 +126,7 @@ def _beside(
 
 
 def choose_near(run: Run, market: Market, peer: Offer, now: datetime) -> Offer | None:
-    """What can work beside this one: of the same size if possible, for all wait for the slowest."""
+    """An offer that can work with this one, of the same size if possible, since all nodes wait for the slowest."""
     if not peer.network:
         return choose(run, market, now)
     near = {ask: [one for one in offers if one.network == peer.network] for ask, offers in market.items()}
@@ -135,7 +135,7 @@ def choose_near(run: Run, market: Market, peer: Offer, now: datetime) -> Offer |
 
 
 def _being_placed(run: Run, offer: Offer, runs: Collection[Run]) -> Run | None:
-    """Another gang that is waiting for nodes of the same kind. Two that are half started would block each other."""
+    """Another gang that waits for nodes of the same kind. Two half-started gangs would block each other."""
     for one in runs:
         attempt = one.attempt
         if one.id != run.id and attempt and attempt.peers and one.state is RunState.STARTING:

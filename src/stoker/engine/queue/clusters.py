@@ -91,7 +91,7 @@ class NodeCounts:
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self._held: dict[str, Run] = {}
-        self._counts: dict[str, int] = {}  # by id of those in a cluster
+        self._counts: dict[str, int] = {}  # by run id, for runs in a cluster
         self._nodes: Counter[str] = Counter()
         self._idle: dict[str, dict[str, Run]] = {}  # by cluster, by id
         for run in runs:
@@ -220,7 +220,7 @@ def lacking(runs: Collection[Run], facts: ClusterFacts) -> dict[str, int]:
 
 
 def release(run: Run, key: str, why: str) -> Run:
-    """It still costs until it is seen gone."""
+    """Releases an idle node, which is billed until it is seen gone."""
     return replace(run, idle=tuple(replace(one, released=why) if one.key == key else one for one in run.idle))
 
 
@@ -351,7 +351,7 @@ def _why(cluster: Cluster | None, spent: bool, one: IdleSpell, now: datetime) ->
 
 
 def yielding(run: Run, other: Run, now: datetime) -> Decision:
-    """It saves, ends, and waits for its turn: the other one has a higher priority."""
+    """The run saves, ends and waits again, because another one has a higher priority."""
     attempt = run.attempts[-1]
     after = run.with_newest(replace(attempt, notice=_notice(attempt, now), yielded=other.name))
     text = f"attempt {attempt.number} saves and makes room for {other.name}, which has a higher priority"

@@ -18,8 +18,8 @@ from stoker.model.run.run import AttemptState, Run, RunState
 HIGH, NORMAL, LOW = 0, 1, 2  # ranks: the lowest number goes first
 HALF_LIFE_S = 86_400.0  # after which a person's use counts half
 STEP_S = 86_400.0  # of waiting that raises a run by one rank
-STARVED_S = 3 * 86_400.0  # of waiting after which a run goes before all that are not as old
-CHARGE_S = 3600.0  # of use that every node counts for at its start, whatever it comes to
+STARVED_S = 3 * 86_400.0  # of waiting after which a run precedes all that wait for less
+CHARGE_S = 3600.0  # of usage that every node counts for at its start, even if it is shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _in_turns(runs: Iterable[QueuedRun], counted: dict[str, float]) -> Iterable[
 
 
 def decayed(used: float, seconds: float) -> float:
-    """What is left of it after so long."""
+    """The usage that still counts after so many seconds."""
     return used * math.exp2(-max(seconds, 0.0) / HALF_LIFE_S)
 
 
@@ -82,7 +82,7 @@ UNDER_WAY = (RunState.STARTING, RunState.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """What runs that are over tell."""
+    """What the queue learns from runs that are over."""
 
     used: Mapping[str, float] = field(default_factory=dict)  # by person: node-seconds, decayed
     seconds: Mapping[str, float] = field(default_factory=dict)  # by experiment: how long a run of it takes
@@ -113,20 +113,20 @@ def active(run: Run, most: int | None, facts: QueueFacts, now: datetime) -> Acti
 
 
 def likely_s(run: Run, facts: QueueFacts) -> float | None:
-    """How long it takes as a whole: as earlier runs did, or as long as it may."""
+    """The expected duration of a run: that of earlier runs, or its time limit."""
     known = facts.seconds.get(run.experiment)
     limit = run.job.time_limit
     return min(known, limit) if known is not None and limit else known if known is not None else limit
 
 
 def worked_s(run: Run, now: datetime) -> float:
-    """By its script, in all attempts."""
+    """Seconds in which its script ran, in all attempts."""
     spans = [(one.ended_at or now) - one.started_at for one in run.attempts if one.started_at]
     return sum(max(span.total_seconds(), 0.0) for span in spans)
 
 
 def node_seconds(run: Run, now: datetime) -> float:
-    """By its script, on all nodes that each attempt had."""
+    """Seconds in which its script ran, times the nodes of each attempt."""
     spans = [(len(one.members), (one.ended_at or now) - one.started_at) for one in run.attempts if one.started_at]
     return sum(nodes * max(span.total_seconds(), 0.0) for nodes, span in spans)
 
@@ -138,7 +138,7 @@ def _waiting(run: Run, most: int | None, facts: QueueFacts, now: datetime) -> Qu
 
 
 def _waited_s(run: Run, now: datetime) -> float:
-    """In all: a run that was paused does not start over."""
+    """Seconds of waiting in total: a paused run keeps its waiting time."""
     return max((now - run.submitted_at).total_seconds() - worked_s(run, now), 0.0)
 
 

@@ -200,7 +200,7 @@ def _ready(run: Run, now: datetime) -> bool:
 
 
 def _was_lost(attempt: Attempt) -> bool:
-    """A market pauses by itself; a provider without one has no offer to try instead."""
+    """Only for providers without a market: offers of a market have pauses of their own."""
     return attempt.state is AttemptState.LOST and (attempt.trouble not in MARKET.codes or attempt.offer is None)
 
 

@@ -55,7 +55,7 @@ def decided(search: Search, trials: int, open: Collection[Contender]) -> list[Ru
         if any(one.rung <= rung and not one.paused for one in open):
             break
         there = sorted((one for one in paused if one.rung == rung), key=lambda one: _order(search, one))
-        ahead = sum(one.rung > rung for one in open)  # resumed, and the server ended before the others were told
+        ahead = sum(one.rung > rung for one in open)  # resumed, and the server ended before it told the others
         kept = max(search.kept(trials, rung) - ahead, 0)
         for place, one in enumerate(there, 1):
             verb = Verb.RESUME if place <= kept else Verb.STOP

@@ -91,7 +91,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 async def _nobody(_: Request, _error: Exception) -> Response:
-    """The client has disconnected: this is sent to nobody."""
+    """The client has disconnected, so this answer is not sent."""
     return _answer(408, "too-slow", "the connection was closed")
 
 
@@ -130,7 +130,7 @@ class ApiDoor:
 
 
 class _Hurried:
-    """Passes a body on as it comes, and gives up on one that does not come."""
+    """Passes a body on as it arrives, and aborts one that stalls."""
 
     def __init__(self, receive: Receive, silence_s: float) -> None:
         self._receive = receive

@@ -254,7 +254,7 @@ async def _follow(service: Service, run: Run, number: int, rank: int, offset: in
 
 
 async def _next(service: Service, run: Run, pause_s: float) -> Run:
-    """The run after a pause, which its end cuts short."""
+    """The run after a pause, or as soon as it ends."""
     if pause_s <= NEAR.lazy_s:
         await asyncio.sleep(pause_s)
         return await service.ledger.find(run.name)

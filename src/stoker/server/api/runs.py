@@ -55,7 +55,7 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,78}[a-z0-9])?")
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     job: Job
-    person: str = ""  # the user, for the limits of administrators
+    person: str = ""  # who pays for it, where administrators set limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class CheckedSubmission:
 
 
 async def check(service: Service, submission: Submission) -> CheckedSubmission:
-    """Raises the error that its run would meet."""
+    """Raises the error that a run of this submission would meet."""
     job, cluster = await call(service.clusters.placed, submission.job)
     submission, pool = replace(submission, job=job), cluster.pool if cluster else None
     offer = await call(lambda: admit(job, service.providers, pool=pool))
@@ -164,7 +164,7 @@ async def check(service: Service, submission: Submission) -> CheckedSubmission:
 
 @asynccontextmanager
 async def arriving(service: Service, checked: CheckedSubmission) -> AsyncIterator[None]:
-    """Its code is in its store, and stays there until what is saved in here refers to it."""
+    """Protects the code of a submission in its store until a saved run refers to it."""
     store, snapshot = checked.store, checked.submission.snapshot
     await call(service.arrivals.begin, store, snapshot)
     try:

@@ -113,7 +113,7 @@ async def access(request: Request, name: str) -> Response:
 
 
 async def _check_unused(service: Service, name: str) -> None:
-    """A store that is removed makes its content unreachable."""
+    """Refuses to remove a store that is in use, because its content would become unreachable."""
     runs = await call(service.database.runs_in, name)
     if runs:
         what = f"the run `{runs[0]}` is" if len(runs) == 1 else f"{len(runs)} runs, such as `{runs[0]}`, are"

@@ -30,7 +30,7 @@ from stoker.stores import NEAR, Store, pacing
 PIECE_BYTES = 1 << 20
 PATIENCE_S = 10.0  # for an agent to accept a command
 ALIVE_EVERY_S = 15.0
-NOT_RUN = 125  # clear of the command's own exit codes
+NOT_RUN = 125  # an exit code that the command itself hardly uses
 
 
 class Following:

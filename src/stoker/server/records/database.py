@@ -263,7 +263,7 @@ class Database:
 
 
 def _check_start(connection: Connection, run: Run) -> None:
-    """In the transaction that adds the run: from here on, the other one cannot be removed."""
+    """Runs in the transaction that adds the run, after which the run that it starts from cannot be removed."""
     start = run.start
     if start and not connection.execute(select(RUNS.c.id).where(RUNS.c.id == start.run_id)).scalar():
         raise Conflict(

@@ -79,7 +79,7 @@ def summary_before(store: Store, run: Run, number: int, now: datetime) -> dict[s
         if any(_is_large(store, key) for key in keys):
             return None
         nodes = [summed((one.values, one.step) for one in points(store, key, now)) for key in keys]
-        # What several nodes report, the first of them says for all.
+        # If several nodes report the same metric, that of the first one counts.
         found = joined_metrics(found, {name: one for node in reversed(nodes) for name, one in node.items()})
     return found or None
 

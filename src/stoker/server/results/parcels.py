@@ -306,7 +306,7 @@ class Delivery:
             await self._note(run, f"outputs landed in {folder}", landed=str(folder), made=made)
         except StoreUnavailable as error:
             log.warning("the outputs of %s wait for their store: %s", run.name, error.message)
-            await asyncio.sleep(_PAUSE_S)  # it is asked for again as long as they have not landed
+            await asyncio.sleep(_PAUSE_S)  # requested again until the outputs are downloaded
         except StokerError as error:
             await self._not_landed(run, error.message)
         except OSError as error:

@@ -173,7 +173,7 @@ class QueueBook:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._used: dict[str, float] | None = None  # by person, as of `_as_of`; None: not read yet
+        self._used: dict[str, float] | None = None  # usage by person at the time `_as_of`; None: not read yet
         self._as_of: datetime | None = None
         self._took: dict[str, deque[float]] = {}  # by experiment, newest last
 

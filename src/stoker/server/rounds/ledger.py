@@ -64,7 +64,7 @@ class Ledger:
         return added
 
     async def _copy(self, runs: Sequence[Run]) -> None:
-        """A run that has changed meanwhile has a newer copy."""
+        """Skips a run that has changed meanwhile: a newer copy of it is written."""
         for at in range(0, len(runs), _COPIED_AT_ONCE):
             async with self.lock:
                 some = [run for run in runs[at : at + _COPIED_AT_ONCE] if self._open.get(run.id) is run]

@@ -212,7 +212,7 @@ class Deciding:
         self._fresh = set()
 
     def decide(self, runs: Mapping[str, Run], seen: Seen, scene: Scene) -> list[Decision]:
-        """A run that is in trouble has no decision, until it is given up."""
+        """A run about which the engine raises an error gets no decision until it is given up."""
         try:
             decisions = decide(runs.values(), seen, scene)
         except Exception as error:

@@ -268,14 +268,14 @@ class Leases:
         self.renewed_at: dict[str, datetime] = {}  # by node key: how long a node may stay that is not seen
 
     def lasting_s(self, run: Run, attempt: Member, fuse: Fuse | None = None) -> float:
-        """How long a lease of this node is now; 0: it has none."""
+        """The current duration of this node's lease; 0: it has none."""
         features = self._providers[run.job.on].features
         lease_s = reckoning.lease_s(run, attempt, fuse, features, self._clock.now()) if features.lease_s else 0.0
-        # A node that cannot write to its store any more has nothing to stay for.
+        # A node that cannot write to its store any more is of no use.
         return min(lease_s, max(self.accesses.lasts_s(attempt.key), self.idle_s(run)))
 
     def idle_s(self, run: Run) -> float:
-        """The same, of one that has nothing to do."""
+        """The same for a node without work."""
         return reckoning.idle(self._providers[run.job.on].features)
 
     def is_due(self, attempt: Member, lease_s: float) -> bool:

@@ -63,7 +63,7 @@ class SweepBook:
         return self._past[sweep]
 
     def growing(self, sweep: Sweep) -> asyncio.Lock:
-        """Held from reading which trials there are to saving more of them."""
+        """A lock, held from reading the existing trials to saving more of them."""
         return self._growing.setdefault(sweep.id, asyncio.Lock())
 
     def now(self, sweep: Sweep) -> Sweep:

@@ -80,7 +80,7 @@ def _row(run: Mapping[str, Any], names: Mapping[str, str], now: datetime) -> Row
 
 
 def _seconds(attempts: list[Mapping[str, Any]], now: datetime) -> float:
-    """That its script ran, in all attempts."""
+    """Seconds in which its script ran, in all attempts."""
     total = 0.0
     for one in attempts:
         if one["started_at"]:

@@ -183,7 +183,7 @@ async def _checked(service: Service, submission: Submission, values: Sequence[Va
         kinds.setdefault(_where(job, names), job)
     found = []
     for job in kinds.values():
-        whole = replace(job, budget=submission.job.budget)  # which must pay for one of them at least
+        whole = replace(job, budget=submission.job.budget)  # the budget must pay for at least one trial
         found.append(await check(service, replace(submission, job=whole, terminal=None)))
     return found[0]
 
