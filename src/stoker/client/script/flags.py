@@ -98,18 +98,14 @@ def marked(node: ast.AST) -> list[str]:
 
 def of_functions(tree: ast.Module, imports: set[str], chosen: ast.FunctionDef | None = None) -> list[ScriptFlag]:
     """Parameters of a function that typer or fire turns into a command; with several commands, of the chosen one."""
-    if not {"typer", "fire"} & imports:
+    if not {"typer", "fire", "jsonargparse", "tyro"} & imports:
         return []
-    named = {
-        getattr(node.args[0], "id", "")
-        for node in nodes(tree)
-        if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in ("typer.run", "fire.Fire", "Fire")
-    }
+    named = {getattr(one.args[0], "id", "") for one in _starters(tree) if one.args}
     found: list[ScriptFlag] = []
     for node in nodes(tree):
         if not isinstance(node, ast.FunctionDef) or (chosen is not None and node is not chosen):
             continue
-        if node.name in named or any("command" in ast.unparse(one) for one in node.decorator_list):
+        if node is chosen or node.name in named or any("command" in ast.unparse(one) for one in node.decorator_list):
             found += _parameters(node, dashes="typer" in imports)
     return found
 
@@ -125,6 +121,20 @@ def of_dataclasses(tree: ast.Module, imports: set[str]) -> list[ScriptFlag]:
         for one in node.body
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
     ]
+
+
+def of_docstring(tree: ast.Module) -> list[ScriptFlag]:
+    """Of docopt, whose options are the lines of a text: `--load=<file>  resume from it [default: a.pt]`."""
+    found = []
+    for line in (ast.get_docstring(tree) or "").splitlines():
+        if option := _OF_DOCOPT.match(line):
+            default = re.search(r"\[default: ([^\]]*)\]", line)
+            text = default[1] if default else None
+            found.append(ScriptFlag(option[1], text, switch=not option[2], into=option[1]))
+    return found
+
+
+_OF_DOCOPT = re.compile(r"\s+(?:-\w[ ,]+(?:<?\w+>?[ ,]+)?)?(--[\w-]+)([= ](?:<[\w-]+>|[A-Z][A-Z_-]*))?(?:\s{2,}|\s*$)")
 
 
 def texts(nodes: list[ast.expr]) -> list[str]:
@@ -185,7 +195,7 @@ def _is_switch(kind: str, given: dict[str | None, ast.expr], default: ast.expr |
 
 def _parameters(function: ast.FunctionDef, *, dashes: bool) -> Iterator[ScriptFlag]:
     defaults = dict(zip(reversed(function.args.args), reversed(function.args.defaults), strict=False))
-    for argument in function.args.args:
+    for argument in (one for one in function.args.args if one.arg != "self"):
         default = defaults.get(argument)
         if isinstance(default, ast.Call) and default.args:
             default = default.args[0]  # `typer.Option(False, ...)`
@@ -244,9 +254,39 @@ def subcommand(tree: ast.Module, imports: set[str]) -> Subcommand | None:
             name = _chosen({name: _works(one) for name, one in found.items()})
             return Subcommand(name, found[name]) if name else None
         return None
+    if {"fire", "jsonargparse"} & imports and (found := _of_objects(tree)):
+        name = _chosen({name: _works(one) for name, one in found.items()})
+        return Subcommand(name, found[name]) if name else None
     parsers = tuple(_parsers(tree))
     name = _chosen({one.command: False for one in parsers})
     return Subcommand(name, parsers=parsers) if name else None
+
+
+_STARTERS = re.compile(r"(\w+\.)?(Fire|CLI|auto_cli)|typer\.run|tyro\.cli")
+
+
+def _starters(tree: ast.Module) -> list[ast.Call]:
+    """The calls that turn functions or classes into commands."""
+    return [node for node in nodes(tree) if isinstance(node, ast.Call) and _STARTERS.fullmatch(ast.unparse(node.func))]
+
+
+def _of_objects(tree: ast.Module) -> dict[str, ast.FunctionDef]:
+    """The commands that Fire and jsonargparse make of a class, a dictionary or the whole module."""
+    functions = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef)}
+    for call in _starters(tree):
+        what = call.args[0] if call.args else None
+        if what is None:
+            return functions
+        if isinstance(what, ast.Dict):
+            names = [getattr(key, "value", "") for key in what.keys]
+            given = zip(names, (getattr(one, "id", "") for one in what.values), strict=True)
+            return {str(name): functions[one] for name, one in given if one in functions}
+        for one in tree.body:
+            if isinstance(one, ast.ClassDef) and one.name == getattr(what, "id", ""):
+                inside = [each for each in one.body if isinstance(each, ast.FunctionDef)]
+                dataclass = any("dataclass" in ast.unparse(mark) for mark in one.decorator_list)
+                return {} if dataclass else {each.name: each for each in inside if not each.name.startswith("_")}
+    return {}
 
 
 def _chosen(works: dict[str, bool]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from stoker.client.script.localcode import Function, LocalCode, local_code, nodes
+from stoker.client.script.localcode import Function, LocalCode, local_code, name_of, nodes
 
 UNKNOWN = "*"
 _SPEC = re.compile(r"%[-+ #0]*[\d.]*[a-zA-Z]")
@@ -89,6 +89,10 @@ class Values:
                 return self._attribute(node, name, depth)
             case ast.Subscript(slice=ast.Constant(value=str(name))):
                 return self.forced.get(name) or self._named(f"[{name}]", depth) or self.known.get(name)
+            case ast.Subscript(value=ast.Attribute(attr="argv"), slice=ast.Constant(value=int(number))):
+                return self.forced.get(f"argv[{number}]")
+            case ast.Subscript(value=ast.Call() as call, slice=ast.Constant(value=0)) if name_of(call) == "splitext":
+                return _stem(self.text(call.args[0], depth + 1)) if call.args else None
             case ast.Subscript(value=ast.Attribute(value=inner, attr="parents"), slice=ast.Constant(value=int(up))):
                 return _above(self.text(inner, depth + 1), up + 1)
             case ast.BinOp(left=left, op=ast.Add(), right=right):
@@ -145,6 +149,7 @@ class Values:
         dotted = ast.unparse(node).partition(".")[2] if depth < 3 else name
         found = self.known.get(dotted) or self.known.get(name)
         found = found or self._named(f"self.{name}", depth) or self._named(name, depth)
+        found = found or self._named(f"[{name}]", depth)  # of a dictionary whose keys are attributes, too
         if found and _NUMBER.fullmatch(found) and f"self.{name}" in self.changing:
             return None
         computed = self.code.properties(name) if found is None else ()
@@ -160,6 +165,8 @@ class Values:
             return next((text for one in (*call.args, *inside) if (text := self.text(one, depth + 1))), None)
         if name == "format":
             return self._filled_in(self.text(inside[0], depth + 1) if inside else None, call, depth)
+        if name == "basename" and call.args:
+            return PurePosixPath(self.text(call.args[0], depth + 1) or "").name or None
         if name == "dirname" and call.args:
             return _above(self.text(call.args[0], depth + 1), 1)
         if name in ("with_suffix", "with_name") and inside and call.args:
@@ -264,6 +271,10 @@ def _above(text: str | None, levels: int) -> str | None:
     for _ in range(levels):
         path = path / ".." if path.name in ("", "..") and not path.is_absolute() else path.parent
     return str(path)
+
+
+def _stem(text: str | None) -> str | None:
+    return text and posixpath.splitext(text)[0]
 
 
 def _renamed(text: str | None, how: str, name: str | None) -> str | None:

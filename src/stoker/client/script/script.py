@@ -28,6 +28,7 @@ from stoker.client.script.flags import (
     decorated,
     marked,
     of_dataclasses,
+    of_docstring,
     of_functions,
     subcommand,
     texts,
@@ -188,6 +189,7 @@ def look(path: Path, name: str) -> Script | None:
     script.flags = [replace(one, required=True) if one.dest in needed else one for one in script.flags]
     script.arguments = 0 if script.flags else _arguments(tree)
     chosen = script.subcommand.function if script.subcommand else None
+    script.flags += of_docstring(tree) if "docopt" in script.imports else []
     script.flags += [*of_functions(tree, script.imports, chosen), *of_dataclasses(tree, script.imports)]
     if "transformers.HfArgumentParser" in script.imports and any(
         getattr(one, "attr", "") == "do_train" for one in nodes(tree)
@@ -243,11 +245,15 @@ def _finds_by_itself(tree: ast.Module) -> bool:
 
 
 def _arguments(tree: ast.Module) -> int:
-    """The last of `sys.argv` that is read without a look at how many there are."""
+    """The last of `sys.argv` that is read without a look at how many there are, or as many as that look requires."""
     read = [node for node in nodes(tree) if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "sys.argv"]
     numbers = [node.slice.value for node in read if isinstance(node.slice, ast.Constant)]
+    needed = max((number for number in numbers if isinstance(number, int)), default=0)
+    looks = [node for node in nodes(tree) if isinstance(node, ast.Compare) and "len(sys.argv)" in ast.unparse(node)]
+    if any(isinstance(one.ops[0], ast.NotEq | ast.Lt) and isinstance(one.left, ast.Call) for one in looks):
+        return needed  # it gives up otherwise
     counted = any(isinstance(node, ast.Call) and ast.unparse(node) == "len(sys.argv)" for node in nodes(tree))
-    return 0 if counted else max((number for number in numbers if isinstance(number, int)), default=0)
+    return 0 if counted else needed
 
 
 def _note(script: Script, node: ast.AST) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from itertools import pairwise, takewhile
+from itertools import islice, pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +15,10 @@ from stoker.model.job.commandline import ShellCommand, commands
 
 _READMES = ("README.md", "README.rst", "README.txt", "README")
 _MOST_OF_README = _MOST_OF_WRAPPER = 100_000
-_MAKEFILES = ("Makefile", "makefile", "GNUmakefile")
+_RECIPES = ("Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", "dvc.yaml", "Taskfile.yml")
 _WRAPPERS = ("", "scripts/", "script/", "bin/", "run/", "shell/", "sh/", "tools/", "experiments/", "examples/")
+_OF_SHELL = ("scripts/", "script/", "shell/", "sh/")
+_MOST_WRAPPERS = 60
 _WANTS_ARGUMENTS = re.compile(r"\$([1-9]|\{[1-9]\})")  # not `${1:-default}`
 _ASSIGNED = re.compile(r"""^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)=("[^"\n]*"|'[^'\n]*'|[^\s;&|#()`]*)""", re.M)
 _USED = re.compile(r"\$(?:([A-Za-z_]\w*)|\{(\w+)(?::?-([^{}$\n]*))?\})")  # `$name`, `${name}`, `${1:-default}`
@@ -28,6 +30,8 @@ _NOT_TRAINING = re.compile(r"--?(do[_-])?(eval|evaluate|test|predict|inference|r
 _ALL_ARGUMENTS = re.compile(r"""[ \t]+["']?\$(@|\*|\{@\})["']?""")  # those of the shell script itself
 _MAKE_ASSIGNED = re.compile(r"^([A-Za-z_]\w*)[ \t]*[:?]?=[ \t]*(.*?)[ \t]*$", re.M)
 _MAKE_USED = re.compile(r"\$[({](\w+)[)}]")
+_PROMPT = re.compile(r"^[$>] ")
+_RECIPE = re.compile(r"^\s*(- )?(cmd:|[@-])?\s*")
 _STARTS_FROM = re.compile(r"(?i)resume|restore|load|ckpt|checkpoint|weights|pretrained|init")  # flags
 # What a shell script does to a machine that is new: a run has its software from elsewhere.
 _SETS_UP = re.compile(
@@ -37,7 +41,7 @@ _SETS_UP = re.compile(
 
 def shown(folder: Path, script: Script | None) -> tuple[str, ShellCommand] | None:
     """The first line that starts the script, or without one a module that trains, with nothing to fill in."""
-    for line in (*_readme(folder), *_makefile(folder)) if script is not None else _readme(folder):
+    for line in (*_readme(folder), *_recipes(folder)) if script is not None else _readme(folder):
         found = commands(line) if any(word in line for word in ("python", "torchrun", "accelerate")) else []
         if len(found) == 1 and found[0].trains and not _STAND_IN.search(line):
             if script is not None and _starts(found[0], script):
@@ -120,20 +124,21 @@ def _readme(folder: Path) -> list[str]:
     with there.open(encoding="utf-8", errors="replace") as file:
         text = file.read(_MOST_OF_README).replace("\\\n", " ")
     inside = [one for line in text.splitlines() for one in re.findall(r"`([^`]+)`", line)]
-    return [line.strip().strip("`").removeprefix("$ ").strip() for line in (*text.splitlines(), *inside)]
+    return [
+        line.strip().strip("`").removeprefix("$ ").removeprefix("> ").strip() for line in (*text.splitlines(), *inside)
+    ]
 
 
-def _makefile(folder: Path) -> list[str]:
-    """The commands in it, with the values of its variables."""
-    text = _text(next((folder / name for name in _MAKEFILES if (folder / name).is_file()), folder / _MAKEFILES[0]))
-    text = text.replace("\\\n", " ")
+def _recipes(folder: Path) -> list[str]:
+    """The commands of a Makefile, or of what does the same, with the values of its variables."""
+    text = "\n".join(_text(folder / name) for name in _RECIPES).replace("\\\n", " ")
     known: dict[str, str] = dict(_MAKE_ASSIGNED.findall(text))
 
     def value(found: re.Match[str]) -> str:
         return known.get(found[1], found[0])
 
-    recipes = [line.lstrip("\t@- ") for line in text.splitlines() if line.startswith("\t")]
-    return [_MAKE_USED.sub(value, _MAKE_USED.sub(value, line)).strip() for line in recipes]
+    indented = (_RECIPE.sub("", line) for line in text.splitlines() if line[:1] in ("\t", " "))
+    return [_MAKE_USED.sub(value, _MAKE_USED.sub(value, line)).strip("\"' ") for line in indented]
 
 
 def _wrapped(folder: Path, script: Script) -> list[ShellCommand]:
@@ -157,7 +162,9 @@ def sets_up(folder: Path, wrapper: str) -> bool:
 
 def wrapper_of(folder: Path, script: Script, missing: set[str]) -> str | None:
     """A shell script that gives this script the options that are missing, and needs no arguments itself."""
-    for start in (path for inside in _WRAPPERS for path in _wrappers(folder, inside)):
+    every = [path for inside in _WRAPPERS for path in _wrappers(folder, inside)]
+    named = " ".join(_readme(folder))
+    for start in sorted(every, key=lambda path: path not in named):
         inner = started_in(folder, start, script.path)
         if inner and inner.script and inner.script.path == script.path:
             told = {word.partition("=")[0] for word in inner.words}
@@ -204,9 +211,10 @@ def told_by(script: Script, words: tuple[str, ...]) -> dict[str, str]:
 
 
 def _wrappers(folder: Path, inside: str) -> list[str]:
-    """Shell scripts that start Python, likely names first."""
-    found = sorted(path for path in (folder / inside).glob("*.sh") if path.is_file())
-    likely = [f"{inside}{path.name}" for path in found if any(one.trains for one in commands(_text(path)))]
+    """Shell scripts that start Python, likely names first. Those of a folder for them may be further below."""
+    below = "**/*.sh" if inside in _OF_SHELL else "*.sh"
+    found = sorted(islice((path for path in (folder / inside).glob(below) if path.is_file()), _MOST_WRAPPERS))
+    likely = [path.relative_to(folder).as_posix() for path in found if any(one.trains for one in commands(_text(path)))]
     return sorted(likely, key=lambda path: "train" not in path)
 
 

@@ -35,6 +35,7 @@ _DATA_FLAG = re.compile(r"(\w+[_-])?(data|dataset|input|inputs|images|corpus|tra
 _DATA_PLACES = ("data", "dataset", "datasets", "input", "inputs", "images")
 _OF_ATTEMPT = "${outputs}/$STOKER_ATTEMPT"  # for a script that never starts in a folder that exists
 _COLUMN = 40
+_REQUIRES = "# the script also requires: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ def propose(folder: Path, named: Path | None = None) -> Proposal:
     draft = _draft(folder, script, inner.words if inner else (), f"bash {shlex.quote(start)}" if start else "")
     others = [one for one in found.others if folder / one not in script.modules] if found else []
     told = advice(script, draft.given, saves=draft.places.saves, resume=draft.resume)
+    told = [*(f"{one.removeprefix('# ')}: complete `run`" for one in draft.about[:1] if _REQUIRES in one), *told]
     return Proposal("\n".join(_lines(folder, script, draft)), start or script.path, tuple(others), tuple(told))
 
 
@@ -117,7 +119,7 @@ class _Draft(NamedTuple):
     data: dict[str, tuple[str, str]]
     places: SuggestedPlaces
     resume: str
-    about: str  # comments on other arguments of the script
+    about: list[str]  # comments on other arguments of the script
     given: dict[str, str]  # what flags stand for
 
 
@@ -130,8 +132,9 @@ def _draft(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -
     given = told_by(script, words) if wrapped else _given(script, command)
     script.folder_variables += bringing_inside(script, given | dict.fromkeys(script.folder_variables, "outputs"))
     given |= dict.fromkeys(script.folder_variables, "outputs")
+    given |= {f"argv[{number}]": word for number, word in enumerate(_behind(script, command.split()), start=1)}
     resume = "" if wrapped else resume_arguments(script, given, resumes=places(script, given, command).resumes)
-    about = "" if wrapped else "\n".join(_about_flags(script, f"{command} {resume}"))
+    about = [] if wrapped else _about_flags(script, f"{command} {resume}")
     found = from_root(places(script, given, command, told_to_resume=bool(resume)), script, command)
     if found.once and "${checkpoint." in resume and "${outputs}" in command:
         command = command.replace("${outputs}", _OF_ATTEMPT)
@@ -140,7 +143,7 @@ def _draft(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -
 
 
 def _lines(folder: Path, script: Script, draft: _Draft) -> list[str]:
-    lines = [_HEAD, _name(folder), f"run: {_scalar(draft.command)}", *draft.about.splitlines()]
+    lines = [_HEAD, _name(folder), f"run: {_scalar(draft.command)}", *draft.about]
     if draft.data:
         lines += ["data:", *(f"  {key}: {_scalar(path)}" for key, (_, path) in draft.data.items())]
     if script.folder_variables:
@@ -270,10 +273,15 @@ def _given(script: Script, command: str) -> dict[str, str]:
 
 def _positional(script: Script, words: list[str]) -> dict[str, str]:
     """The arguments without a name directly behind the script, if it takes as many."""
-    begin = len(_start(script)) + bool(script.subcommand)
-    given = list(takewhile(lambda word: not word.startswith("-"), words[begin:]))
+    given = _behind(script, words)
     names = [flag.name for flag in script.flags if flag.positional]
     return dict(zip(names, given, strict=True)) if len(names) == len(given) else {}
+
+
+def _behind(script: Script, words: list[str]) -> list[str]:
+    """The words between the script and its first option."""
+    begin = len(_start(script)) + bool(script.subcommand)
+    return list(takewhile(lambda word: not word.startswith("-"), words[begin:]))
 
 
 def _data(script: Script, folder: Path) -> dict[str, tuple[str, str]]:
@@ -304,11 +312,12 @@ def _existing(flag: ScriptFlag, folder: Path) -> str:
 
 def _about_flags(script: Script, command: str) -> list[str]:
     words = command.split()
-    told = [flag for flag in script.flags if flag.positional and ("${" in command or told_to_train(flag) in words)]
+    given = _positional(script, words)
+    told = [flag for flag in script.flags if flag.name in given or (flag.positional and told_to_train(flag) in words)]
     others = [flag for flag in script.flags if flag.name not in words and flag not in told]
     needed = [flag.name for flag in others if flag.required]
     optional = [_told(flag) for flag in others if not flag.required]
-    lines = [f"# the script also requires: {_line(', '.join(needed))}"] if needed else []
+    lines = [f"{_REQUIRES}{_line(', '.join(needed))}"] if needed else []
     return lines + ([f"# it also accepts {_line(', '.join(optional[:8]))}"] if optional else [])
 
 
@@ -345,16 +354,8 @@ def _environment(folder: Path) -> list[str]:
     return []
 
 
-ENVIRONMENTS = (  # the most exact one first
-    "uv.lock",
-    "pylock.toml",
-    "poetry.lock",
-    "requirements.txt",
-    "pyproject.toml",
-    "environment.yml",
-    "environment.yaml",
-    "Dockerfile",
-)
+_LOCKED = ("uv.lock", "pylock.toml", "poetry.lock")
+ENVIRONMENTS = (*_LOCKED, "requirements.txt", "pyproject.toml", "environment.yml", "environment.yaml", "Dockerfile")
 
 
 def _rest(script: Script) -> list[str]:

@@ -144,6 +144,90 @@ def test_a_makefile_gives_the_arguments_without_a_name(tmp_path: Path) -> None:
     assert job.checkpoints == ("models",)
 
 
+STAGES = "stages:\n  train:\n    cmd: python src/train.py data/features model.pkl\n    deps:\n      - data/features\n"
+COUNTS = """import pickle, sys, sklearn
+if len(sys.argv) != 3:
+    sys.exit(1)
+output = sys.argv[2]
+with open(output, "wb") as file:
+    pickle.dump(model.fit(sys.argv[1]), file)
+"""
+
+
+@pytest.mark.parametrize("name", ["dvc_yaml", "justfile_", "README_md"])
+def test_words_that_a_script_counts_are_given_by_whatever_starts_it(name: str, tmp_path: Path) -> None:
+    told = {"dvc_yaml": STAGES, "justfile_": "train:\n    python src/train.py data/features model.pkl\n"}
+    shown = told.get(name, "```\n> python src/train.py data/features model.pkl\n```\n")
+    job = job_of(tmp_path, src__train_py=COUNTS, **{name: shown})
+    assert (job.run, job.checkpoints) == ("python src/train.py data/features model.pkl", ("model.pkl",))
+
+
+def test_a_shell_script_further_below_is_found_and_the_one_in_the_readme_wins(tmp_path: Path) -> None:
+    option = "p = argparse.ArgumentParser()\np.add_argument('--model', required=True)\n"
+    starts = "python -u run.py \\\n  --model x\n"
+    files = {"run_py": TRAIN + option, "scripts__a__ETTh1_sh": starts, "scripts__b__ETTm1_sh": starts}
+    assert job_of(tmp_path / "a", **files).run == "bash scripts/a/ETTh1.sh"
+    shown = "```\nbash ./scripts/b/ETTm1.sh\n```\n"
+    assert job_of(tmp_path / "b", **files, README_md=shown).run == "bash scripts/b/ETTm1.sh"
+
+
+def test_what_nothing_gives_to_a_script_is_reported(tmp_path: Path) -> None:
+    option = "p = argparse.ArgumentParser()\np.add_argument('--model', required=True)\np.add_argument('where')\n"
+    (tmp_path / "train.py").write_text(TRAIN + option)
+    assert "--model, where" in propose(tmp_path).advice[0]
+
+
+DOCOPT = '''"""Train.
+
+Usage:
+  train.py [--save-to=<file>] [--load=<file>]
+
+Options:
+  -v --verbose            say more
+  --save-to=<file>        model save path [default: model.bin]
+  --load=<file>           resume from this model
+"""
+import torch
+from docopt import docopt
+args = docopt(__doc__)
+torch.load(args["--load"])
+loss.backward()
+torch.save(model, args["--save-to"])
+'''
+
+
+def test_options_that_are_a_text_are_known(tmp_path: Path) -> None:
+    job = job_of(tmp_path, train_py=DOCOPT)
+    assert (job.run, job.checkpoints, job.resume) == ("python train.py", ("model.bin",), f"--load {NEWEST}")
+
+
+CLASS = """import torch
+class Trainer:
+    def __init__(self, lr=0.1): pass
+    def evaluate(self): pass
+    def fit(self, ckpt_path=None):
+        torch.load(ckpt_path)
+        loss.backward()
+        torch.save(self, "last.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("starts", "run"),
+    [
+        ("import fire\nfire.Fire(Trainer)\n", "python train.py fit"),
+        ("from jsonargparse import auto_cli\nauto_cli(Trainer)\n", "python train.py fit"),
+        ("import fire\ndef train():\n    pass\ndef show():\n    pass\nfire.Fire()\n", "python train.py train"),
+        ("import fire\ndef f():\n    pass\nfire.Fire({'train': f, 'show': f})\n", "python train.py train"),
+        ("import fire\ndef main(epochs=3):\n    pass\nfire.Fire(main)\n", "python train.py"),
+    ],
+)
+def test_the_command_that_trains_is_found_in_a_class_a_module_or_a_dictionary(
+    starts: str, run: str, tmp_path: Path
+) -> None:
+    assert job_of(tmp_path, train_py=CLASS + starts).run == run
+
+
 def test_a_shell_script_that_sets_up_a_machine_is_not_what_a_run_starts(tmp_path: Path) -> None:
     starts = "curl -LsSf https://example.com/uv.sh | sh\nsource .venv/bin/activate\npython -m scripts.base_train\n"
     job = job_of(tmp_path / "a", scripts__base_train_py=TRAIN + "import lib\n", lib_py="", speedrun_sh=starts)

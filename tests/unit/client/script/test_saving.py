@@ -28,6 +28,14 @@ KEPT: dict[str, tuple[str, list[str]]] = {
         "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--name', default='x')\nfor name in names:\n    torch.save(m, 'net_%s.pth' % name)",
         ["net_*.pth"],
     ),
+    "dotdict": (
+        "import os, torch\nargs = dotdict({'checkpoint': './temp/'})\ndef keep(folder='checkpoint'):\n    torch.save(m, os.path.join(folder, 'best.pth.tar'))\nkeep(folder=args.checkpoint)",
+        ["temp"],
+    ),
+    "named after its data": (
+        "import os, torch\nFILE = 'data/shakespeare.txt'\ntorch.save(m, os.path.splitext(os.path.basename(FILE))[0] + '.pt')",
+        ["shakespeare.pt"],
+    ),
     "sb3 best": (SB3 + "EvalCallback(None, best_model_save_path='./best/')", ["best"]),
     "onnx": ("import torch\ntorch.onnx.export(torch.nn.Linear(1, 1), torch.zeros(1), 'model.onnx')", ["model.onnx"]),
     "savetxt": ("import numpy as np\nnp.savetxt('weights.csv', [1.0], delimiter=',')", ["weights.csv"]),
