@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 from shell import Shell, made_shell
 
+from stoker.client.settings import from_environment
+from stoker.client.submit.preparation import prepare
+from stoker.errors import JobInvalid
 from stoker.model.cause import Cause
+from stoker.model.job.job import Environment, Job
 from stoker.testing.engines import (
     ENGINES,
     IMAGE,
@@ -122,3 +126,41 @@ def test_a_dockerfile_is_built_once_and_pulled_by_every_other_node(boxed: Shell,
     boxed.stoker("run", patience_s=200)
     found = boxed.stoker("diff", "job-2", "job-3", "--json").stdout
     assert boxed.facts("job-3")["image"] in found and boxed.facts("job-2")["image"] in found
+
+
+def test_a_registry_is_asked_before_a_machine_is_requested(locked: str, engine: dict[str, str], tmp_path: Path) -> None:
+    settings = from_environment({"STOKER_HOME": str(tmp_path / "home"), "LOGIN": LOGIN, "WRONG": f"{USER}:else"})
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "Dockerfile").write_text(f"FROM {locked}/team/none:1 AS one\nFROM one\n")
+    name = f"{locked}/team/arm:1"
+    arm = ["--arch=arm64"] if engine["NAME"] == "podman" else []  # Docker's command imports for its own processor
+    (tmp_path / "empty.tar").write_bytes(bytes(10240))
+    login = [engine["NAME"], "login", "--username", USER, "--password-stdin", locked]
+    kept = {"DOCKER_CONFIG": str(tmp_path), "REGISTRY_AUTH_FILE": str(tmp_path / "config.json")}
+    subprocess.run(login, env={**engine, **kept}, input=PASSWORD, text=True, check=True, capture_output=True)
+    made = [engine["NAME"], "import", *arm, str(tmp_path / "empty.tar"), "localhost/arm:1"]
+    subprocess.run(made, env=engine, check=True, capture_output=True)
+    published(engine["NAME"], {**engine, **kept}, "localhost/arm:1", name)
+
+    def asked(size: str | None = None, **environment: str) -> tuple[str, ...]:
+        secrets = tuple(environment[name] for name in ("login",) if name in environment)
+        wanted = Environment(**environment)  # type: ignore[arg-type]  # all of these are texts
+        job = Job(name="x", run="true", on="cloud", size=size, environment=wanted, secrets=secrets)
+        return prepare(job, project, settings, elsewhere=True).notes
+
+    good = f"{locked}/team/python:1"
+    assert asked(image=good, login="LOGIN") == ()
+    assert len(asked(image=good)) == 1, "the machines may have an identity that may read it"
+    assert len(asked(image="127.0.0.1:1/team/python:1")) == 1, "it is not reached from here"
+    assert len(asked("Standard_D2ps_v5", image=name, login="LOGIN")) == len(arm)
+    for field, environment in (
+        ("image", {"image": f"{locked}/team/python:2", "login": "LOGIN"}),
+        ("login", {"image": good, "login": "WRONG"}),
+        ("dockerfile", {"dockerfile": "Dockerfile", "login": "LOGIN"}),
+        *[("image", {"image": name, "login": "LOGIN"}) for _ in arm],
+    ):
+        for _ in range(2):  # what was learned is kept
+            with pytest.raises(JobInvalid) as refused:
+                asked(**environment)
+            assert [one.field for one in refused.value.problems] == [f"environment.{field}"], environment

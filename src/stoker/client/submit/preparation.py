@@ -146,11 +146,12 @@ class Prepared(NamedTuple):
     elsewhere: bool = False  # its nodes do not share the files of this computer
     along: Along | None = None  # packages of the submitting Python
     lock: Lock | None = None  # of the file that `environment` names
+    told: tuple[str, ...] = ()  # by the registries of images
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is worth knowing of the software."""
-        return (*(self.along.notes if self.along else ()), *(self.lock.notes if self.lock else ()))
+        return (*(self.along.notes if self.along else ()), *(self.lock.notes if self.lock else ()), *self.told)
 
     def submission(self, key: str, name: str, settings: ClientSettings) -> Submission:
         return Submission(
@@ -209,9 +210,14 @@ def prepare(job: Job, folder: Path, settings: ClientSettings, *, elsewhere: bool
         tree = tree.with_files(locking.files(lock, settings.home.software), is_ours)
         if lock.named and not job.environment.python:
             job = replace(job, environment=replace(job.environment, python=lock.named))
+    told: tuple[str, ...] = ()
+    if elsewhere and job.environment.contained:
+        from stoker.client.software.images import check_images  # not needed where no image is named
+
+        told = check_images(job, source, settings, secrets)
     place = str(land_in) if settings.local else ""
     given = tuple(from_file.variables)
-    return Prepared(job, tree, left_out, git, data, secrets, place, given, taken, elsewhere, along, lock)
+    return Prepared(job, tree, left_out, git, data, secrets, place, given, taken, elsewhere, along, lock, told)
 
 
 def packages_here(job: Job, python: str, *, elsewhere: bool) -> dict[str, str]:
