@@ -7,19 +7,21 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.commands import CommandFailed, clean_environment, workplace
+from benchmarks.gangscripts import TRAIN
 from benchmarks.measure import Goal, Plan, Result
 from stoker.client.api.client import Client
 from stoker.client.api.handle import RunHandle
 from stoker.client.local import launch, twin
 from stoker.client.settings import ClientSettings, from_environment
-from stoker.model.job.job import Job, Spot
+from stoker.model.job.job import Environment, Job, Packages, Spot
 
 Found = TypeVar("Found")
 
@@ -31,7 +33,7 @@ _BETWEEN_S = 0.02
 def run(plan: Plan) -> Result:
     """Not from an installation of its own: the Azure SDKs would be installed for this alone."""
     result = Result("azure", versions={"stoker": commit()})
-    with workplace() as place, _cloud(place) as cloud:
+    with workplace() as place, twin_cloud(place) as cloud:
         samples = plan.interleave(
             {
                 "create": cloud.create_to_script,
@@ -63,9 +65,30 @@ class Cloud:
             made = until(lambda: [one for one in self._made(run) if one.timestamp() > begun])
             return made[0].timestamp() - begun
 
+    def gang_lost(self, notice_s: float) -> Mapping[str, float]:
+        """One of four nodes that train together is evicted: seconds until the next one is requested, and from when all
+        nodes were ready again to the next step; and steps that were done twice."""
+        (self._folder / "ddp.py").write_text(TRAIN, encoding="utf-8")
+        here = Environment(python=sys.executable, packages=Packages.NONE)
+        job = Job(name="gang", run=f"{sys.executable} ddp.py 4000 0.2", on="azure-twin", nodes=4, environment=here)
+        with self._running(replace(job, spot=Spot(), env={"OMP_NUM_THREADS": "1"})) as run:
+            until(lambda: len(run.metrics()) >= 8)
+            told, begun = twin.find(self._client.settings), time.time()
+            assert told  # a run is on it
+            twin.evict_node(told, run.refresh().facts.attempts[-1].members[-1].key, notice_s)
+            made = until(lambda: [one for one in self._made(run) if one.timestamp() > begun])
+            again = until(lambda: [one for one in run.metrics() if one.attempt > 1])[0]
+            last = max(one.step or 0 for one in run.metrics() if one.attempt == 1)
+            ready = max(one.at for one in run.events() if one.kind == "gang-ready" and one.at <= again.at)
+        return {
+            "asked": made[0].timestamp() - begun,
+            "step": (again.at - ready).total_seconds(),
+            "redone": max(last - (again.step or 0) + 1, 0),
+        }
+
     @contextmanager
-    def _running(self) -> Iterator[RunHandle]:
-        job = Job(name="bench", run="python3 train.py", on="azure-twin", spot=Spot())
+    def _running(self, job: Job | None = None) -> Iterator[RunHandle]:
+        job = job or Job(name="bench", run="python3 train.py", on="azure-twin", spot=Spot())
         run = self._client.submit(job, self._folder)
         try:
             yield run
@@ -82,7 +105,7 @@ class Cloud:
 
 
 @contextmanager
-def _cloud(place: Path) -> Iterator[Cloud]:
+def twin_cloud(place: Path) -> Iterator[Cloud]:
     mine = settings(place)
     folder = place / "project"
     folder.mkdir()

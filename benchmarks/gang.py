@@ -15,7 +15,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.azure import commit, settings, until
+from benchmarks.azure import commit, settings, twin_cloud, until
 from benchmarks.commands import CommandFailed, clean_environment, workplace
 from benchmarks.gangpeers import slurm_lost, torchrun_lost
 from benchmarks.gangscripts import COUNT, MEET, TRAIN, counted
@@ -56,6 +56,14 @@ def run(plan: Plan) -> Result:
         result.add(f"{WIDE} agents: submit to the first step", "s", [one["first"] for one in wide])
         result.add(f"{WIDE} agents: one killed to the next step", "s", [one["next"] for one in wide])
         result.add(f"{WIDE} agents: processes left at the end", "", [one["left"] for one in wide], Goal(at_most=0))
+    with workplace() as place, twin_cloud(place) as cloud:
+        for kind, notice_s in (("with 30 s of notice", 30.0), ("without notice", 0.0)):
+            rounds = [cloud.gang_lost(notice_s) for _ in range(plan.size(3, 1))]
+            name = f"one of {TRAINING} nodes of the twin evicted {kind}"
+            result.add(f"{name}: to the replacement asked for", "s", [one["asked"] for one in rounds], Goal(at_most=2))
+            result.add(f"{name}: all ready to the next step", "s", [one["step"] for one in rounds], Goal(at_most=3))
+            goal = Goal(at_most=0) if notice_s else None
+            result.add(f"{name}: steps done twice", "", [one["redone"] for one in rounds], goal)
     return result
 
 

@@ -31,7 +31,7 @@ class SshHost:
 def hosts(text: str) -> tuple[SshHost, ...]:
     """In the order of the file; what follows a `#` is a comment. Raises JobInvalid with the line."""
     found: dict[str, SshHost] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue

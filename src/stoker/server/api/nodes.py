@@ -210,9 +210,9 @@ async def remove(request: Request, name: str) -> Response:
     there = [run for run in service.ledger.open if run.cluster == name and not run.state.ended]
     using = [run.name for run in there if not run.warms]
     if using:
-        more = f" and {len(using) - 1} more" if len(using) > 1 else ""
+        who = f"`{using[0]}` and {len(using) - 1} more use" if len(using) > 1 else f"`{using[0]}` uses"
         raise Conflict(
-            f"`{using[0]}`{more} uses cluster `{name}`",
+            f"{who} cluster `{name}`",
             hint=f"stoker cancel {' '.join(using)}",
             cause=Cause.CLUSTER_IN_USE,
         )

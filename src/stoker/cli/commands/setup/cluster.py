@@ -195,7 +195,7 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
 
     Refused while a run uses it.
     """
-    if not terminal.confirmed(f"remove the cluster {name}? (its runs stay)", yes=yes, as_json=as_json):
+    if not terminal.confirmed(f"remove the cluster {name} (its runs stay)?", yes=yes, as_json=as_json):
         return 1
     Client.connect().clusters.remove(name)
     if as_json:
