@@ -82,7 +82,8 @@ def behind(ranks: Sequence[RankStacks]) -> tuple[list[int], str]:
     name = next(iter(waiting))
     lines = _by_place(places)
     if len(ranks) == 1 or len(lines) == 1:
-        return [], f"{named_ranks(list(places))} waits in {_operation(name)}, {next(iter(lines))}" + (
+        verb = "waits" if len(ranks) == 1 else "wait"
+        return [], f"{named_ranks(list(places))} {verb} in {_operation(name)}, {next(iter(lines))}" + (
             "" if len(ranks) == 1 else ": no rank is behind, so look at the network between them"
         )
     fewest = min(lines.values(), key=len)

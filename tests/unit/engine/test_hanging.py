@@ -17,7 +17,7 @@ from stoker.model.job.sections import HangRule
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run.report import Outcome, Phase, RankEnd, Report
 from stoker.model.run.run import Member, Run
-from stoker.model.run.stacks import RankStacks, StackFrame, Standstill, ThreadStack
+from stoker.model.run.stacks import RankStacks, StackFrame, Standstill, ThreadStack, named_ranks
 from stoker.model.wire import dump, load
 
 C10D = "torch/distributed/distributed_c10d.py"
@@ -65,6 +65,14 @@ def test_a_rank_that_waits_for_its_data_loader_names_the_line_of_the_worker() ->
         "rank 1 is behind: it is at train.py:13 in <module>, `for x in loader:`, whose worker is at train.py:8"
         " in __getitem__, `open(pipe).read()`; rank 0 waits in all_reduce"
     )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "named"),
+    [([3], "rank 3"), ([0, 1], "ranks 0 and 1"), ([0, 1, 3], "ranks 0, 1 and 3"), ([5, 0, 1, 2], "ranks 0-2 and 5")],
+)
+def test_ranks_are_listed_as_one_says_it(ranks: list[int], named: str) -> None:
+    assert named_ranks(ranks) == named
 
 
 def test_several_ranks_at_one_place_are_one_sentence() -> None:

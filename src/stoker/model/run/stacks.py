@@ -127,13 +127,13 @@ def own(frames: Sequence[StackFrame]) -> StackFrame | None:
 
 
 def named_ranks(ranks: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0-2 and 5`"""
+    """`rank 3`, `ranks 0, 1 and 5-7`"""
     spans: list[list[int]] = []
     for rank in sorted(ranks):
         if spans and rank == spans[-1][-1] + 1:
             spans[-1].append(rank)
         else:
             spans.append([rank])
-    parts = [f"{span[0]}-{span[-1]}" if len(span) > 2 else " and ".join(map(str, span)) for span in spans]
-    names = ", ".join(parts) if len(parts) != 2 or " and " in "".join(parts) else " and ".join(parts)
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {names}"
+    parts = [one for span in spans for one in ([f"{span[0]}-{span[-1]}"] if len(span) > 2 else map(str, span))]
+    *most, last = parts
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {' and '.join([', '.join(most), last] if most else [last])}"
