@@ -101,7 +101,8 @@ class Cloud:
         """When each machine of the run that is there was made, the first first."""
         cloud = json.loads((self._client.settings.home.twin / "cloud.json").read_bytes())
         vms = [one for id, one in cloud["resources"].items() if VMS in id and f"-{run.facts.id}-" in id]
-        return sorted(datetime.fromisoformat(one["body"]["properties"]["timeCreated"]) for one in vms)
+        told = [one["body"]["properties"].get("timeCreated") for one in vms]  # none yet in the answer to its request
+        return sorted(datetime.fromisoformat(one) for one in told if one)
 
 
 @contextmanager
