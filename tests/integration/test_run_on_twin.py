@@ -172,7 +172,7 @@ def test_a_run_whose_twin_was_asked_to_stop_waits_and_can_be_cancelled(shell: Sh
     run = Rehearsal(shell, "stranded")
     run.steps(1)
     told = shell.stoker("twin", "down").stderr
-    assert "stranded waits for the twin: resume it with `stoker twin up`" in told
+    assert "`stoker twin up`" in told
     shell.stoker("cancel", "stranded")
     said = run.end()
     assert "the rest of its output cannot be read now" in said

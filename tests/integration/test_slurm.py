@@ -79,7 +79,7 @@ def test_a_job_that_an_administrator_cancels_is_told_as_that_and_resumes(user: S
     cluster.command("scancel", job)
     facts = finishes(user, "job-1", 60)
     assert len(facts["attempts"]) == 2
-    assert f"Slurm job {job} ended as CANCELLED: somebody cancelled it with scancel" in timeline(user)
+    assert f"{job} ended as CANCELLED" in timeline(user)
 
 
 def test_a_preempted_job_is_told_as_that_and_resumes(user: Shell, cluster: SlurmCluster) -> None:
@@ -91,7 +91,7 @@ def test_a_preempted_job_is_told_as_that_and_resumes(user: Shell, cluster: Slurm
     cluster.command(*urgent, "--wrap=sleep 3")
     facts = finishes(user, "job-1", 60)
     assert [one["state"] for one in facts["attempts"]] == ["evicted", "ended"]
-    assert f"Slurm job {job} ended as PREEMPTED: a job of higher priority preempted it" in timeline(user)
+    assert f"{job} ended as PREEMPTED" in timeline(user)
 
 
 def test_a_run_works_on_while_the_controller_restarts_and_its_node_is_drained(

@@ -99,7 +99,7 @@ def test_a_local_package_that_does_not_build_is_refused_where_the_script_needs_i
         user.take("import broken")
     taken = user.take("try:\n    import broken\nexcept ImportError:\n    pass\n")
     assert taken.lines == ()
-    assert taken.notes[0].endswith("the run starts without it")
+    assert len(taken.notes) == 1
 
 
 def test_an_index_that_cannot_be_asked_stops_nothing(user: User, tmp_path: Path) -> None:

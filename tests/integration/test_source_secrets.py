@@ -63,7 +63,8 @@ def test_a_token_in_code_stops_the_run_and_nothing_is_sent(project: Shell) -> No
         assert TOKEN not in told.stderr + told.stdout
     assert not stored(project, TOKEN)
     project.write(".stokerignore", "!train.py\n")
-    assert "uploaded with its secrets" in project.stoker("run").stderr
+    assert "train.py" in project.stoker("run").stderr
+    assert stored(project, TOKEN)
 
 
 def test_a_token_in_the_job_itself_is_refused_at_its_line(project: Shell) -> None:

@@ -55,8 +55,8 @@ def test_the_end_of_a_good_run_names_its_outputs(make_run: MakeRun) -> None:
 
 
 def test_the_end_of_a_failed_run_says_the_exit_code_once(make_run: MakeRun) -> None:
-    run = ended(make_run(), RunState.FAILED, exit_code=3, reason="the script exited with code 3", hint="try again")
-    assert summary.lines(run, HERE) == ["ants-1 failed after 12 s: the script exited with code 3", "hint: try again"]
+    run = ended(make_run(), RunState.FAILED, exit_code=3, reason="exit code 3", hint="try again")
+    assert summary.lines(run, HERE) == ["ants-1 failed after 12 s: exit code 3", "hint: try again"]
     assert summary.exit_code(run) == 3
     assert summary.lines(replace(run, reason="a bug", hint=""), HERE)[0].endswith("a bug (exit code 3)")
 

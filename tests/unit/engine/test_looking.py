@@ -91,19 +91,17 @@ def test_a_spare_that_could_not_be_asked_for_is_as_good_as_gone(run: Run) -> Non
     newest = replace(run.attempts[-1], spare=Offer("cloud", "small", "here", Decimal(1)))
     ahead, key = replace(run, attempts=(run.attempts[0], newest)), f"{run.id}-3"
     there = sighting(ahead, [seen(run, 3)], set(), {}, Requests(), FEATURES)
-    refused = sighting(ahead, [], set(), {}, Requests(trouble={key: NoCapacity("there is none")}), FEATURES)
+    refused = sighting(ahead, [], set(), {}, Requests(trouble={key: NoCapacity("sold out")}), FEATURES)
     assert there.spare == seen(run, 3)
     assert there.leftovers == ()
-    assert refused.spare == NodeSight(key, NodeState.GONE, "there is none", "no-capacity")
+    assert refused.spare == NodeSight(key, NodeState.GONE, "sold out", "no-capacity")
 
 
 def test_what_requests_came_to_is_reported_the_newest_attempt(run: Run) -> None:
     key = f"{run.id}-2"
-    requests = Requests(
-        unasked={key: StoreDenied("the key is refused", hint="give it again")}, copying=["x-1"], wished_s={key: 7.0}
-    )
+    requests = Requests(unasked={key: StoreDenied("key refused", hint="new key")}, copying=["x-1"], wished_s={key: 7.0})
     found = sighting(run, [], set(), {key: Heard(silent_s=3.0, deaf=True)}, requests, FEATURES)
-    assert (found.waits, found.waits_hint, found.wished_s) == ("the key is refused", "give it again", 7.0)
+    assert (found.waits, found.waits_hint, found.wished_s) == ("key refused", "new key", 7.0)
     assert found.unasked == (key, "x-1")
     assert (found.silent_s, found.deaf, found.patience_s) == (3.0, True, 15.0)
 

@@ -57,7 +57,7 @@ def lost(run: Run, now: datetime, *, kept: bool = False, began_from: int = 0) ->
 
 def unstarted(run: Run, now: datetime, code: str) -> Run:
     run = begin(run, now).run
-    return advance(run, Sighting(trouble="as the cloud says it", trouble_hint="do this", trouble_code=code), now).run
+    return advance(run, Sighting(trouble="quota 7", trouble_hint="do this", trouble_code=code), now).run
 
 
 def test_the_table_of_the_docs_is_that_of_the_engine() -> None:
@@ -154,7 +154,7 @@ def test_a_run_that_has_run_once_waits_for_whatever_keeps_a_machine_from_startin
     for _ in range(4 * MOST_LOST):
         run = unstarted(run, now, code)
     assert (run.state, run.hint) == (RunState.QUEUED, "do this")
-    assert "as the cloud says it" in (run.reason if code in HOPELESS else run.attempts[-1].message)
+    assert "quota 7" in (run.reason if code in HOPELESS else run.attempts[-1].message)
     assert place([run], {"local": 1}, now + timedelta(seconds=LONGEST_DELAY_S - 1)) == [], "it is not hammered"
     assert place([run], {"local": 1}, now + timedelta(seconds=LONGEST_DELAY_S)) == [run]
 
@@ -175,7 +175,7 @@ def refused_everywhere(run: Run, offers: Iterable[Offer], now: datetime, code: s
     for offer in offers:
         assert run.state is RunState.QUEUED, run.reason
         run = begin(run, now, [offer]).run
-        run = advance(run, Sighting(trouble="as the cloud says it", trouble_code=code), now).run
+        run = advance(run, Sighting(trouble="quota 7", trouble_code=code), now).run
     return run
 
 

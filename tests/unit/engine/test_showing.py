@@ -30,7 +30,7 @@ def test_a_queued_run_says_what_it_waits_for(make_run: Make) -> None:
     assert (shown(run, busy).reason, shown(run, busy).cause) == (busy.waits, Cause.NO_ROOM)
     assert shown(run, replace(busy, offers=away)).reason == away.message
     assert shown(run, replace(busy, offers=away)).cause == away.code
-    assert shown(replace(run, reason="there is none"), Beside(waits="busy")).reason == "there is none; busy"
+    assert shown(replace(run, reason="sold out"), Beside(waits="busy")).reason == "sold out; busy"
 
 
 def test_a_store_that_cannot_be_used_is_reported_before_anything_else(running: Run) -> None:

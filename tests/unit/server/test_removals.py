@@ -35,7 +35,7 @@ class Failing(MemoryStore):
 
     def delete(self, key: str) -> None:
         if key.startswith(self.refused):
-            raise StoreUnavailable("the store is away")
+            raise StoreUnavailable("store away")
         super().delete(key)
 
 
@@ -167,7 +167,7 @@ def test_a_store_that_fails_half_way_is_asked_again_by_the_next_server(tmp_path:
         first.store.refused = refused
         return await first.removals.remove([run.name])
 
-    assert asyncio.run(live()) == {"ants-1": "the store is away"}
+    assert asyncio.run(live()) == {"ants-1": "store away"}
     assert first.database.run_ids() == set(), "the run is gone all the same"
     assert first.stored() != set()
     first.database.close()
