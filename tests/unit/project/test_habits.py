@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 # A ceiling: the count when the rule was made. It may fall, and does not grow.
 MOST_QUOTED = 58
 # The same for assertions that quote a sentence of Stoker: three words in a row that some text in `src` has, too.
-MOST_SENTENCES = {"integration": 80, "": 373}  # by folder of tests; everywhere
+MOST_SENTENCES = {"integration": 80, "": 372}  # by folder of tests; everywhere
 
 
 def rule(target: str) -> list[str]:
