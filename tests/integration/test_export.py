@@ -52,7 +52,8 @@ def exported(shell: Shell, url: str) -> tuple[int, int, int]:
 @pytest.mark.heavy
 def test_runs_are_shown_in_mlflow_with_their_history_and_outputs_and_sent_once(shell: Shell, tmp_path: Path) -> None:
     enough, url = tmp_path / "enough", (tmp_path / "tracking").as_uri()
-    shell.environ |= {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "ENOUGH": str(enough)}
+    shell.environ |= {"MLFLOW_ALLOW_FILE_STORE": "true", "ENOUGH": str(enough)}
+    shell.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
     assert shell.refused("export", "mlflow", "job", "--to", url)["cause"] == Cause.NO_SUCH_RUN
     shell.write("train.py", SCRIPT)
     shell.job("python train.py ${matrix.lr}", matrix={"lr": [1, 2, 3]}, env={"ENOUGH": str(enough)})

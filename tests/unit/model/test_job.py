@@ -46,7 +46,8 @@ names = st.from_regex(r"[a-z0-9](?:[a-z0-9._-]{0,20}[a-z0-9])?", fullmatch=True)
 variables = st.from_regex(r"[A-RT-Za-z][A-Za-z0-9_]{0,10}", fullmatch=True)
 folders = st.from_regex(r"[a-z]{1,5}(?:/[a-z]{1,5}){0,2}", fullmatch=True)
 money = st.decimals(Decimal("0.000001"), 10**6, allow_nan=False, places=6) | st.sampled_from(["$5", "0.50", 3])
-parameters = st.lists(st.integers(-9, 9) | st.sampled_from(["a", "1e-3"]), min_size=1, max_size=3) | st.sampled_from(
+listed = st.lists(st.integers(-9, 9) | st.sampled_from(["a", "1e-3"]), min_size=1, max_size=3, unique=True)
+parameters = listed | st.sampled_from(
     ["1..5", "0..9..3", {"uniform": [0, 1]}, {"log_uniform": [1e-5, 0.1]}, {"integer": [1, 9]}]
 )
 durations = st.sampled_from(["90s", "1h30m", "2d"]) | st.floats(1e-3, 1e9)
@@ -54,7 +55,7 @@ targets = st.builds(Target, st.sampled_from(["hr@10", "loss"]), st.sampled_from(
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "name": names,
     "run": words.filter(lambda text: "${" not in text),
-    "matrix": st.dictionaries(variables, parameters, min_size=1, max_size=3),
+    "matrix": st.dictionaries(variables.map(str.upper), parameters, min_size=1, max_size=3),
     "max_parallel": st.integers(1, 99),
     "source": words,
     "environment": folders

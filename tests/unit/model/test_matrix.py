@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from typing import Any
 
@@ -198,3 +199,36 @@ def test_a_search_that_draws_takes_any_number_of_combinations_and_no_rules_about
     assert [one.field for one in problems({**large, "draws": MOST_TRIALS + 1}, search=search)] == ["matrix.draws"]
     (one,) = problems({"nodes": [1, 2]}, nodes="${matrix.nodes}", search=search)
     assert one.field == "nodes"
+
+
+@pytest.mark.parametrize(
+    ("run", "value", "words"),
+    [
+        ("t --m ${matrix.v} --x", "a b", ["t", "--m", "a", "b", "--x"]),
+        ("t ${matrix.v} --x", "", ["t", "--x"]),
+        ("t --m '${matrix.v}' --x", "a 'b'", ["t", "--m", "a 'b'", "--x"]),
+        ('t --m="${matrix.v}" --x', 'a "b" $(c) `d` \\', ["t", '--m=a "b" $(c) `d` \\', "--x"]),
+        ("t ${matrix.v} --x", "a;b $(c) 'd' *", ["t", "a;b", "$(c)", "'d'", "*", "--x"]),
+        ("t \\'${matrix.v} \"it's ${matrix.v}\"", "a b", ["t", "'a", "b", "it's a b"]),
+        ("t ${matrix.v}", "日本 --amp=1e-3", ["t", "日本", "--amp=1e-3"]),
+    ],
+)
+def test_values_are_words_or_one_word_in_quotes_and_never_commands(run: str, value: str, words: list[str]) -> None:
+    (trial,) = [one for _, one in trial_jobs(job({"v": [value]}, run))]
+    said = subprocess.run(
+        ["sh", "-c", f"t() {{ printf '%s\\0' t \"$@\"; }}; {trial.run}"], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split("\0")[:-1] == words and said.stderr == ""
+    assert trial.env["STOKER_MATRIX_V"] == value
+
+
+def test_what_would_give_two_trials_alike_or_one_that_cannot_start_is_refused() -> None:
+    assert [one.field for one in problems({"lr": ["1e-3", 0.001, 5]})] == ["matrix.lr[1]"]
+    assert trials({"m": ["a", "a"], "n": [1, 2], "zip": ["m", "n"]}) == [{"m": "a", "n": "1"}, {"m": "a", "n": "2"}]
+    assert [one.field for one in problems({"lr": [1], "LR": [2]})] == ["matrix.LR"]
+    wrong = problems({"a": ["x", "${matrix.b}", "${other}"], "b": [1]})
+    assert [one.field for one in wrong] == ["matrix.a[1]", "matrix.a[2]"]
+    assert len(trials({"seed": ["10000000000000000", "10000000000000001", "nan", "inf"]})) == 4
+    assert [one.field for one in problems({"n": {"integer": [0.5, 2]}})] == ["matrix.n.integer"]
+    shared = job({"a": ["${outputs}/x"]}, "t ${matrix.a}")
+    assert next(trial_jobs(shared))[1].run == "t '${outputs}/x'"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import PurePosixPath
 
@@ -116,6 +117,40 @@ class ShellCommand:
 def substitute(command: str, values: Mapping[str, str]) -> str:
     """The command with every reference of ours filled in; others are left to the shell."""
     return REFERENCE.sub(lambda found: values.get(found[1], found[0]), command)
+
+
+def inserted(line: str, pattern: re.Pattern[str], values: Mapping[str, str]) -> str:
+    """The line with values as a shell treats those of its variables: unquoted, each of their words is a word; in quotes
+    they are one. No character of theirs means anything to the shell."""
+    found = []
+    for text, name, quote in _pieces(line, pattern):
+        found += [text, _QUOTED[quote](values[name]) if name else ""]
+    return "".join(found)
+
+
+@lru_cache(maxsize=64)
+def _pieces(line: str, pattern: re.Pattern[str]) -> tuple[tuple[str, str, str], ...]:
+    """Text, the name that follows it, and the quotes that this stands in. The last name is empty."""
+    pieces, at, begun, quote = [], 0, 0, ""
+    while at < len(line):
+        if reference := pattern.match(line, at):
+            pieces.append((line[begun:at], reference[1], quote))
+            at = begun = reference.end()
+            continue
+        char = line[at]
+        if char == quote:
+            quote = ""
+        elif not quote and char in "'\"":
+            quote = char
+        at += 2 if char == "\\" and quote != "'" else 1
+    return (*pieces, (line[begun:], "", ""))
+
+
+_QUOTED: dict[str, Callable[[str], str]] = {
+    "": lambda value: " ".join(shlex.quote(word) for word in value.split()),
+    "'": lambda value: value.replace("'", "'\\''"),
+    '"': lambda value: re.sub(r'([\\"$`])', r"\\\1", value),
+}
 
 
 def commands(line: str) -> list[ShellCommand]:

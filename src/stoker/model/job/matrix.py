@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from itertools import product
 from typing import Any
@@ -155,17 +156,16 @@ def _chance(seed: int, name: str, index: int) -> random.Random:
 
 
 def _matches(values: Values, excluded: Values) -> bool:
-    return all(_same(values[name], text) for name, text in excluded.items())
+    return all(values[name] == text or _key(values[name]) == _key(text) for name, text in excluded.items())
 
 
-def _same(one: str, other: str) -> bool:
+def _key(text: str) -> str | Decimal:
     """`1e-2` is `0.01`."""
-    if one == other:
-        return True
     try:
-        return float(one) == float(other)
-    except ValueError:
-        return False
+        number = Decimal(text)
+    except InvalidOperation:
+        return text
+    return number if number.is_finite() else text
 
 
 @dataclass(eq=False, repr=False)
@@ -242,6 +242,8 @@ def _draw(value: Mapping[str, Plain], path: str) -> Parameter:
     if least is None or most is None or least >= most or (name == DrawKind.LOG_UNIFORM and least <= 0):
         above = " above 0" if name == DrawKind.LOG_UNIFORM else ""
         raise Problems(Problem(f"{path}.{name}", shown(bounds), f"two numbers{above}, the smaller one first"))
+    if name == DrawKind.INTEGER and not (least.is_integer() and most.is_integer()):
+        raise Problems(Problem(f"{path}.{name}", shown(bounds), "two whole numbers, the smaller one first"))
     return Draw(DrawKind(name), least, most)
 
 
@@ -279,7 +281,24 @@ _RULE_READERS: dict[str, Any] = {
 }
 
 
+def _name_problems(matrix: Matrix, path: str) -> Iterator[Problem]:
+    known: dict[str, str] = {}
+    zipped = {name for group in matrix.zip for name in group}
+    for name, values in matrix.parameters.items():
+        if (other := known.setdefault(name.upper(), name)) != name:
+            yield Problem(f"{path}.{name}", f"`{name}` and `{other}`", "names that differ in more than upper case")
+        listed = values if isinstance(values, tuple) and name not in zipped else ()
+        seen: set[str | Decimal] = set()
+        for at, text in enumerate(listed):
+            if (key := _key(text)) in seen:
+                yield Problem(
+                    f"{path}.{name}[{at}]", f"`{text}` again", "different values; to repeat trials: `seed: 1..5`"
+                )
+            seen.add(key)
+
+
 def _rule_problems(matrix: Matrix, path: str) -> Iterator[Problem]:
+    yield from _name_problems(matrix, path)
     known, seen = matrix.names, set[str]()
     for at, group in enumerate(matrix.zip):
         where = f"{path}.zip[{at}]"

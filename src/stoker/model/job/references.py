@@ -32,7 +32,15 @@ def unknown_references(job: Job) -> list[Problem]:
     known = references(job)
     for_resume = [name for name in known if name != "resume"] + [NEWEST, NUMBER]
     found = _unknown_in("run", job.run, known) + _unknown_in("resume", job.resume or "", for_resume)
-    return [*found, *_of_matrix(job)]
+    return [*found, *_of_matrix(job), *_in_values(job)]
+
+
+def _in_values(job: Job) -> Iterator[Problem]:
+    """A value may refer to what is the same for all trials, as `${data.large}`."""
+    known = [name for name in references(job) if not name.startswith("matrix.")]
+    for name, values in job.matrix.parameters.items() if job.matrix else ():
+        for at, text in enumerate(values) if isinstance(values, tuple) else ():
+            yield from _unknown_in(f"matrix.{name}[{at}]", text, known)
 
 
 def _unknown_in(field: str, text: str, known: list[str]) -> list[Problem]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.model.job import fields
+from stoker.model.job.commandline import inserted
 from stoker.model.job.fields import OF_MATRIX, Plain
 from stoker.model.job.job import Job
 from stoker.model.job.matrix import Values
@@ -74,6 +75,8 @@ def _filled(job: Job, name: str, values: Values) -> Any:
             )
             for key, one in given.items()
         }
+    if name in ("run", "resume"):
+        return inserted(given, OF_MATRIX, values)
     text = filled(given, values)
     return fields.kind_of(Job.__dataclass_fields__[name]).read(text, name) if name in NUMBERS else text
 

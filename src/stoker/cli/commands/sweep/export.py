@@ -49,6 +49,7 @@ def mlflow(name: str, url: str, experiment: str, no_artifacts: bool, as_json: bo
         if can_erase() and not as_json:
             redraw(f"{done:,} of {count(len(results.rows), 'run')}", err=True)
 
+    say(f"exporting {count(len(results.rows), 'run')} to experiment {there}")
     told = into.export(results, progress)
     if as_json:
         show_json({"exported": told})
@@ -56,4 +57,4 @@ def mlflow(name: str, url: str, experiment: str, no_artifacts: bool, as_json: bo
     if can_erase():
         say()
     parts = [f"{told.new} new", f"{told.updated} updated", f"{told.complete} there already"]
-    say(f"exported {count(len(results.rows), 'run')} to experiment {told.experiment} at {told.url}: {', '.join(parts)}")
+    say(f"{told.url}: {', '.join(parts)}")

@@ -119,6 +119,8 @@ def _shown(value: object) -> str:
     if isinstance(value, list):
         texts = [str(one) for one in value]
         return ", ".join(texts if len(texts) <= 8 else [*texts[:6], f"… {len(texts)} in all"])
+    if isinstance(value, dict):  # drawn, as `--matrix` spells it
+        return ", ".join(f"{kind}({_shown(bounds)})" for kind, bounds in value.items())
     return str(value)
 
 
