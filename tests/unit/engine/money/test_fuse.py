@@ -165,9 +165,7 @@ def test_raising_it_by_too_little_is_refused_with_the_least_that_would_do(story:
     story.up(77)
     story.up(report=story.report(Outcome.BUDGET_REACHED))
     story.round()
-    with pytest.raises(
-        BudgetTooSmall, match=r"\$1\.10 is too little for `ants-1`: it requires at least \$1\.24"
-    ) as told:
+    with pytest.raises(BudgetTooSmall, match=r"\$1\.24") as told:
         fuse.set_budget(story.run, Decimal("1.10"), story.now)
     assert told.value.hint == "stoker budget ants-1 1.24"
 
