@@ -29,7 +29,7 @@ KEPT: dict[str, tuple[str, list[str]]] = {
         ["net_*.pth"],
     ),
     "dotdict": (
-        "import os, torch\nargs = dotdict({'checkpoint': './temp/'})\ndef keep(folder='checkpoint'):\n    torch.save(m, os.path.join(folder, 'best.pth.tar'))\nkeep(folder=args.checkpoint)",
+        "import os, torch\nargs = dotdict({'checkpoint': './temp/'})\ndef keep(folder='checkpoint'):\n    torch.save(m, os.path.join(folder, 'last.pth.tar'))\nkeep(folder=args.checkpoint)",
         ["temp"],
     ),
     "named after its data": (
