@@ -212,7 +212,7 @@ def test_a_login_node_without_a_python_or_without_slurm_is_told_as_that(login: S
     request = NodeRequest("k-1", "o", "https://store", need=Need())
     for minor in ("", *(f".{number}" for number in range(10, 15))):
         tools.say(f"python3{minor}", 'echo "Python 3.6.8"; exit 1')
-    with pytest.raises(NotSetUp, match="3.6.8"):
+    with pytest.raises(NotSetUp, match=r"3\.6\.8"):
         login.start(request)
     tools.say("ssh", "printf 'welcome\\nstoker-login\\n/home/me\\n/usr/bin/python3\\nPython 3.11.2\\n\\n'")
     with pytest.raises(NotSetUp, match="no sbatch"):
