@@ -20,7 +20,7 @@ from stoker.engine.offers.gathering import in_one_network
 from stoker.engine.offers.market import attend
 from stoker.engine.patience import NOT_READY, WAITED_FOR, haste, saves_in, used_up, verdict
 from stoker.engine.sweeps import searching
-from stoker.engine.sweeps.halving import unmeasured
+from stoker.engine.sweeps.searching import unmeasured
 from stoker.model.cause import Cause
 from stoker.model.node import Offer
 from stoker.model.orders import Notice, Wish

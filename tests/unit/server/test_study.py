@@ -15,9 +15,9 @@ from stoker.engine.sweeps.asking import TriedTrial, hopeless, wanted
 from stoker.errors import BadInput
 from stoker.model.cause import Cause
 from stoker.model.job.job import Job
+from stoker.model.job.search import Trial
 from stoker.model.run.run import RunState, Submission
 from stoker.model.run.sweep import Sweep
-from stoker.model.run.trial import Trial
 from stoker.server.sweeps import study
 
 MATRIX: dict[str, Any] = {

@@ -11,10 +11,10 @@ import pytest
 
 from stoker.errors import Conflict
 from stoker.model.job.job import Job
+from stoker.model.job.search import Trial
 from stoker.model.job.trials import trial_jobs
 from stoker.model.run.run import Event, Run, RunState, Submission
 from stoker.model.run.sweep import Sweep
-from stoker.model.run.trial import Trial
 from stoker.server.records.database import Database
 from stoker.server.records.sweeps import SweepTable
 

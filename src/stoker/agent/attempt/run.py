@@ -23,8 +23,7 @@ from stoker.agent.machine.machine import NodeFolder, NodeMachine
 from stoker.agent.notice.noticing import Awaited, Goal, NoticeBoard, Noticing
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes import launch
-from stoker.agent.processes.contained import contained
-from stoker.agent.processes.launch import Workplace
+from stoker.agent.processes.launch import Workplace, contained
 from stoker.agent.processes.launchers import commands
 from stoker.agent.processes.ranks import RankProcesses
 from stoker.agent.shipping import outputs

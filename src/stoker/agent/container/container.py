@@ -7,6 +7,7 @@ reaped; all that the ranks see is at the same paths as outside.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -20,19 +21,18 @@ from pathlib import Path
 
 from stoker import containers
 from stoker.agent.attempt.endings import AttemptBroken
-from stoker.agent.container.context import image_source
 from stoker.agent.container.images import ImageShop
 from stoker.agent.environment.building import ASK_PACKAGES, Workshop, read_packages
 from stoker.agent.machine.machine import NodeFolder, NodeMachine
 from stoker.agent.processes import family
-from stoker.agent.processes.contained import READS, ContainerEntry
 from stoker.agent.processes.family import MARK, STANDIN, readable
-from stoker.containers import ContainerEngine, ContainerRequest, EngineSight, ImageSight
+from stoker.agent.processes.launch import READS, ContainerEntry
+from stoker.containers import ContainerEngine, ContainerRequest, EngineSight, ImageSight, ImageSource
 from stoker.containers.commandline import foreign, last_line
 from stoker.files import write_whole
 from stoker.model.cause import Cause
 from stoker.model.job.commandline import with_notebooks
-from stoker.model.job.job import Job
+from stoker.model.job.job import Environment, Job
 from stoker.model.job.sections import OWN_IMAGES
 from stoker.model.orders import Orders
 
@@ -321,3 +321,42 @@ def _explained(words: str, image: str, request: ContainerRequest) -> tuple[str, 
     if request.gpus and ("device driver" in low or "nvidia" in low or "cdi" in low):
         return f"the engine has no access to GPUs: {last_line(words)}", "install nvidia-container-toolkit on the node"
     return f"the container did not start: {last_line(words) or 'its engine did not answer'}", "see `stoker logs`"
+
+
+_FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)", re.IGNORECASE | re.MULTILINE)
+
+
+def image_source(wanted: Environment, folder: NodeFolder, code: Collection[str]) -> ImageSource:
+    """Copies the context of a Dockerfile, by links. `code` are the paths of the code snapshot. The same on any node."""
+    if not wanted.dockerfile:
+        return ImageSource(image=wanted.image or "")
+    context = "" if wanted.context in (None, ".") else f"{wanted.context}/"
+    hashed = hashlib.sha256(json.dumps([wanted.dockerfile, wanted.context, dict(wanted.build_args)]).encode())
+    for path in sorted(one for one in code if one.startswith(context) or one == wanted.dockerfile):
+        hashed.update(json.dumps([path, *_copy(folder.work / path, folder.context / path)]).encode())
+    dockerfile = folder.context / wanted.dockerfile
+    bases = _FROM.findall(dockerfile.read_text(errors="replace")) if dockerfile.is_file() else []
+    return ImageSource(
+        image=f"{wanted.registry or OWN_IMAGES}:{hashed.hexdigest()[:32]}",
+        base=wanted.registry or next(iter(bases), ""),
+        dockerfile=str(dockerfile),
+        context=str(folder.context / context),
+        arguments=wanted.build_args,
+    )
+
+
+def _copy(file: Path, place: Path) -> tuple[str, ...]:
+    """What counts of it, except for its path: kind and content."""
+    if file.is_dir() and not file.is_symlink():
+        place.mkdir(parents=True, exist_ok=True)
+        return ("folder",)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if file.is_symlink():
+        place.symlink_to(file.readlink())
+        return ("link", str(file.readlink()))
+    place.hardlink_to(file)
+    hashed = hashlib.sha256()
+    with file.open("rb") as read:
+        while piece := read.read(1 << 20):
+            hashed.update(piece)
+    return ("file", str(file.stat().st_mode & 0o111), hashed.hexdigest())

@@ -17,9 +17,8 @@ from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes import family
-from stoker.agent.processes.contained import outlet
 from stoker.agent.processes.doctor import by_rank
-from stoker.agent.processes.launch import RankCommand
+from stoker.agent.processes.launch import RankCommand, outlet
 from stoker.agent.processes.launchers import LOST
 from stoker.model.cause import Cause
 from stoker.model.run.report import RankEnd

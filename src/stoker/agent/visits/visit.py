@@ -16,8 +16,8 @@ from stoker.agent.attempt.endings import AttemptBroken
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.stopping import Stopping, WishWatch
 from stoker.agent.processes import family
-from stoker.agent.processes.contained import ContainerEntry, spelled, standin
 from stoker.agent.processes.family import MARK, readable
+from stoker.agent.processes.launch import ContainerEntry, spelled, standin
 from stoker.agent.processes.ranks import readable_text, spawn
 from stoker.agent.shipping.logs import Masking
 from stoker.errors import StokerError

@@ -3,6 +3,6 @@ forgets, and restores it when the script loads that file. Nothing here imports a
 `exact: true`.
 
 The way of a save: `hooks` and `torchhooks` see it, `session` takes the states (`states`, `loaders`), `sidecar` writes
-them. The way of a load: `session` reads them, `entering` waits for the loop that the save was made in (`places`), and
-there they are restored.
+them. The way of a load: `session` reads them, `places` waits for the loop that the save was made in, and there they
+are restored.
 """

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from stoker.client.importing.azureparts import AzureJob, environment, inputs, outputs
-from stoker.client.importing.launching import unwrapped
-from stoker.client.importing.translation import Translation, experiment, inside, shell_variables
+from stoker.client.importing.translation import Translation, experiment, inside, shell_variables, unwrapped
 from stoker.client.submit.yamltree import Misread, parse
 from stoker.errors import JobInvalid
 from stoker.model.job.fields import Plain

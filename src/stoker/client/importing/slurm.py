@@ -11,8 +11,7 @@ from pathlib import PurePosixPath
 
 from stoker.client.importing import directives
 from stoker.client.importing.directives import Asked, Directive
-from stoker.client.importing.launching import Launched, bare, unwrapped
-from stoker.client.importing.translation import Translation, experiment, shell_variables
+from stoker.client.importing.translation import Launched, Translation, bare, experiment, shell_variables, unwrapped
 
 _CLUSTER = "hpc"
 _BASH = re.compile(

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stoker.model.cause import Cause
+from stoker.model.job.search import Trial
 from stoker.model.run.run import RunState
 from stoker.model.run.sweep import Sweep
-from stoker.model.run.trial import Trial
 
 _FAILED_FIRST = 5
 

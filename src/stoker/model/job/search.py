@@ -1,10 +1,11 @@
-"""How a sweep searches: which trials are stopped early, or which values its next trials get."""
+"""How a sweep searches: which trials are stopped early, or which values its next trials get; and what a run is of its
+sweep."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from stoker.errors import JobInvalid, Problem
@@ -150,3 +151,17 @@ def trials_of(matrix: Matrix, search: Search | None) -> int:
 
 
 _DEFAULTS = {one.name: one.default for one in dataclasses.fields(Search)}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    sweep: str  # the sweep's id
+    number: int  # in the sweep, from 1; a retry has the number of the failed one
+    values: Mapping[str, str] = field(default_factory=dict)
+    rung: int = 0  # of a search: the one that it heads for, or is paused at
+    scores: tuple[float | None, ...] = ()  # its metric at each rung that it has reached; None: not a number
+
+    @property
+    def paused(self) -> bool:
+        """At its rung, until the search decides."""
+        return len(self.scores) > self.rung

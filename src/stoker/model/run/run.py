@@ -10,13 +10,13 @@ from decimal import Decimal
 from enum import StrEnum
 
 from stoker.model.job.job import Job, Priority
+from stoker.model.job.search import Trial
 from stoker.model.job.sections import Software
 from stoker.model.node import Offer, Pool
 from stoker.model.orders import DataOrder, Notice, Terminal, Wish
 from stoker.model.run.money import IdleSpell, Spell
 from stoker.model.run.report import DataFigures, Effort, Mark, MetricSummary, Outcome, Refusal, Report
 from stoker.model.run.stacks import Hang
-from stoker.model.run.trial import Trial
 from stoker.model.snapshot import Git
 
 BROUGHT_BYTES = 1_000_000_000  # a checkpoint that is no larger comes back by itself

@@ -16,10 +16,9 @@ from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState,
 from stoker.providers import Setup, surroundings
 from stoker.providers.allocations import Allocation, Allocations, GangGathering
 from stoker.providers.slurm import commands
-from stoker.providers.slurm.commands import AllocatedNode, Partition, SlurmJob
+from stoker.providers.slurm.commands import LEAD_S, AllocatedNode, Partition, SlurmJob, Wanted, lead_s, wanted
 from stoker.providers.slurm.controller import INSTALL, SlurmController, is_installed
 from stoker.providers.slurm.place import NODE, LoginNode, SlurmPlace, ThisComputer
-from stoker.providers.slurm.wanted import LEAD_S, Wanted, lead_s, wanted
 from stoker.stores.access import Access
 
 LOGIN = "STOKER_SLURM_LOGIN"  # the login node, as `ssh` takes it; unset: this computer

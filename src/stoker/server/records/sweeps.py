@@ -27,10 +27,10 @@ from stoker.engine.sweeps.asking import TriedTrial
 from stoker.errors import Conflict
 from stoker.model import wire
 from stoker.model.cause import Cause
+from stoker.model.job.search import Trial
 from stoker.model.job.trials import plain_of, varying
 from stoker.model.run.run import Event, Run, RunState
 from stoker.model.run.sweep import Sweep
-from stoker.model.run.trial import Trial
 from stoker.server.records.database import EVENTS, EXPERIMENTS, REMOVED, RUNS, next_number, row_of, storable
 
 _SWEEPS = Table(

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from stoker.engine.sweeps.asking import TriedTrial, hopeless, wanted
 from stoker.errors import StokerError
+from stoker.model.job.search import Trial
 from stoker.model.run.sweep import Sweep
-from stoker.model.run.trial import Trial
 from stoker.server.rounds.outside import call
 from stoker.server.service import Service
 from stoker.server.sweeps import study, taking

@@ -10,7 +10,7 @@ from decimal import Decimal
 from fastapi import APIRouter, Request, Response
 
 from stoker.engine.money import meter
-from stoker.engine.sweeps.halving import ladder
+from stoker.engine.sweeps.searching import ladder
 from stoker.errors import BadInput
 from stoker.model.job.fields import Problems
 from stoker.model.job.job import Job

@@ -14,11 +14,10 @@ from stoker.engine.money.fuse import dollars
 from stoker.errors import BadInput, Conflict, JobInvalid, Problem
 from stoker.model.job.job import Job
 from stoker.model.job.matrix import MOST_TRIALS, Values
-from stoker.model.job.search import AT_ONCE
+from stoker.model.job.search import AT_ONCE, Trial
 from stoker.model.job.trials import places, template, trial_job, varying
 from stoker.model.run.run import Event, Run, RunState, Submission
 from stoker.model.run.sweep import Sweep
-from stoker.model.run.trial import Trial
 from stoker.server.api.runs import CheckedSubmission, arriving, check, new_run, pinned_inputs
 from stoker.server.inputs import Pinned
 from stoker.server.records.sweeps import TrialRow

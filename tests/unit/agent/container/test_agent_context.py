@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from stoker.agent.container.context import image_source
+from stoker.agent.container.container import image_source
 from stoker.agent.machine.machine import NodeFolder
 from stoker.model.job.job import Environment
 

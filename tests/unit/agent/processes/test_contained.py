@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from stoker.agent.processes.contained import spelled
+from stoker.agent.processes.launch import spelled
 from stoker.containers import EngineSight, ImageSight, survey
 from stoker.containers.commandline import foreign
 

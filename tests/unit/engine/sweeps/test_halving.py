@@ -15,17 +15,25 @@ from hypothesis import strategies as st
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import Scene, decide
 from stoker.engine.sweeps.budget import PastTrials, SweepFacts, at_rungs, beyond
-from stoker.engine.sweeps.halving import Contender, Verb, decided, ladder, unmeasured
-from stoker.engine.sweeps.searching import paused, rung_of, scored, settled
+from stoker.engine.sweeps.searching import (
+    Contender,
+    Verb,
+    decided,
+    ladder,
+    paused,
+    rung_of,
+    scored,
+    settled,
+    unmeasured,
+)
 from stoker.errors import JobInvalid
 from stoker.model.cause import Cause
 from stoker.model.job.job import Job
-from stoker.model.job.search import ProgressUnit, Search, SearchKind
+from stoker.model.job.search import ProgressUnit, Search, SearchKind, Trial
 from stoker.model.node import Offer
 from stoker.model.run.report import MetricSummary
 from stoker.model.run.run import Run, RunState, Submission
 from stoker.model.run.sweep import Sweep
-from stoker.model.run.trial import Trial
 
 Make = Callable[..., Run]
 SEARCH = Search(by=SearchKind.HALVING, metric="val_acc", most=27)

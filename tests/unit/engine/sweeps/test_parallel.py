@@ -12,9 +12,9 @@ from stoker.engine.queue.order import UNDER_WAY
 from stoker.engine.rounds import Scene, decide
 from stoker.engine.sweeps.budget import SweepFacts, beyond
 from stoker.model.job.job import Job
+from stoker.model.job.search import Trial
 from stoker.model.run.run import Run, RunState, Submission
 from stoker.model.run.sweep import Sweep
-from stoker.model.run.trial import Trial
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 JOB = Job(name="ants", run="true")

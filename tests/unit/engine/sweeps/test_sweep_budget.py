@@ -16,11 +16,11 @@ from stoker.engine.rounds import Scene, decide
 from stoker.engine.sweeps.budget import PastTrials, SweepFacts, likely, promise, shares, sweep_allowances
 from stoker.model.cause import Cause
 from stoker.model.job.job import Job
+from stoker.model.job.search import Trial
 from stoker.model.node import Offer
 from stoker.model.run.report import MetricSummary
 from stoker.model.run.run import Run, RunState, Submission
 from stoker.model.run.sweep import Sweep
-from stoker.model.run.trial import Trial
 
 Make = Callable[..., Run]
 HOUR = Decimal(36)  # a cent each second

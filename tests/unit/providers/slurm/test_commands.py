@@ -10,9 +10,8 @@ import pytest
 from stoker.errors import JobInvalid, NotAllowed, ProviderFailed, ProviderUnavailable
 from stoker.model.node import Need, Pool
 from stoker.providers.slurm import commands
-from stoker.providers.slurm.commands import AllocatedNode, Partition, SlurmJob
+from stoker.providers.slurm.commands import AllocatedNode, Partition, SlurmJob, Wanted, lead_s, seconds, wanted
 from stoker.providers.slurm.controller import refusal
-from stoker.providers.slurm.wanted import Wanted, lead_s, seconds, wanted
 
 
 def asked(**settings: str) -> Wanted:
