@@ -13,8 +13,10 @@ import pytest
 from azuretwin import TRAIN, finishes, reaches
 from shell import Shell
 from test_gangs import gang, outputs, reached
+from test_on_azure_blob import use
 
 from kubeschema import check
+from services import KEY, Azurite
 from stoker.testing.kubernetes import IMAGE, FakeKubernetes, KubeFault, fake_kubernetes, kubeconfig
 from stoker.testing.kubernetes.controllers import INDEX
 
@@ -24,6 +26,21 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="pods have namespaces of their own: it requires root"),
 ]
 STEPS = 60
+
+
+# Looks for what its node writes to the store with, wherever a script of the same user can.
+PEEK = """
+    import os
+    from pathlib import Path
+
+    places = [*Path("/stoker").glob("*"), *Path("/dev/shm").iterdir(), *Path("/").glob("stoker-*")]
+    files = [one for one in places if one.is_file() and one.suffix != ".pyz"]
+    shown = [*Path("/proc").glob("[0-9]*/environ"), *Path("/proc").glob("[0-9]*/cmdline")]
+    texts = [one.read_bytes() for one in [*files, *shown]]
+    assert len(texts) > 4
+    assert not [one for one in texts if b"STOKER_ACCESS" in one or b"STOKER_SEAL" in one or b"sig=" in one]
+    assert not any(name.startswith("KUBERNETES_") for name in os.environ)
+"""
 
 
 @pytest.fixture
@@ -62,6 +79,24 @@ def test_an_evicted_run_saves_on_its_notice_and_resumes_exactly(shell: Shell, ku
     log = shell.raw("logs", "job-1").decode()
     steps = [json.loads(line)["step"] for line in log.splitlines() if line.startswith("{")]
     assert sorted(set(steps)) == list(range(1, STEPS + 1)), "no line is lost"
+    is_empty(shell, kube)
+
+
+def test_pods_need_no_claim_with_a_blob_store_and_the_script_finds_no_token(
+    shell: Shell, kube: FakeKubernetes, azurite: Azurite
+) -> None:
+    use(shell, azurite.new_container(), KEY)
+    shell.stoker("cluster", "create", "bare", "--provider", "kubernetes", "--max", "1", "--setting", "grace=6")
+    shell.write("peek.py", PEEK)
+    train(shell, on="bare")
+    reaches(shell, "job-1", 10)
+    kube.evict(kube.running()[0])
+    facts = finishes(shell, "job-1", STEPS)
+    assert [one["state"] for one in facts["attempts"]] == ["evicted", "ended"]
+    shell.job("python3 peek.py", on="bare", environment={"packages": "none"})
+    shell.stoker("run", "--detach")
+    facts = shell.ended("job-2")
+    assert facts["state"] == "succeeded", shell.stoker("logs", "job-2").stdout
     is_empty(shell, kube)
 
 

@@ -126,6 +126,7 @@ class PodProcesses:
             _ROOT + "\n".join(lines) + '\npath=$2; shift 2; exec /usr/sbin/chroot . /usr/bin/env PATH="$path" "$@"\n'
         )
         environ = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "HOSTNAME": pod["spec"]["hostname"]}
+        environ |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
         environ["JOB_COMPLETION_INDEX"] = pod["metadata"]["annotations"][INDEX]
         environ |= {one["name"]: one["value"] for one in container.get("env") or ()}
         words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh", str(root)]
