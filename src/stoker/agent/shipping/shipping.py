@@ -12,7 +12,7 @@ from stoker.agent.shipping.metrics.metrics import EventFilePoints, MetricsShippe
 from stoker.agent.shipping.metrics.points import MetricPoint
 from stoker.agent.shipping.metrics.printed import HELD_S, CountedLines, Counters, PrintedPoints
 from stoker.agent.shipping.metrics.tablefiles import TableFilePoints
-from stoker.agent.shipping.metrics.trackers.trackers import MLFLOW, WANDB, tracker_points
+from stoker.agent.shipping.metrics.trackers import MLFLOW, WANDB, tracker_points
 from stoker.agent.shipping.outputs import Mirror, OutputsShipper
 from stoker.agent.shipping.worker import StoreTrouble
 from stoker.model.job.sections import CheckpointPaths

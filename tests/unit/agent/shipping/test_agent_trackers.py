@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from stoker.agent.shipping.metrics.points import LONGEST_NAME
+from stoker.agent.shipping.metrics.trackers import tracker_points
 from stoker.agent.shipping.metrics.trackers.mlflowfiles import CHUNK_BYTES, MOST_ROWS
 from stoker.agent.shipping.metrics.trackers.tracked import TrackedPoints
-from stoker.agent.shipping.metrics.trackers.trackers import tracker_points
 from stoker.agent.shipping.metrics.trackers.wandbfiles import WandbFile, history
 
 WRITTEN = Path(__file__).parent / "tracked"
