@@ -100,6 +100,7 @@ def test_three_vms_in_one_network_train_together_and_leave_nothing(user: tuple[S
     reaches(shell, cloud, "calm", 3)
     machines = cloud.machines()
     assert len(machines) == 3 and len({one["vm"].split("/")[4].lower() for one in machines}) == 1, "one resource group"
+    assert sorted(one["tags"]["stoker-node"] for one in machines) == keys(shell.facts("calm")["attempts"][-1])
     listed = cloud.arm("GET", "/resources", version="2021-04-01")["value"]
     kinds = [one["type"].split("/")[1] for one in listed]
     shared = ("virtualNetworks", "networkSecurityGroups", "proximityPlacementGroups")

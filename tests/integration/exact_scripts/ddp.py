@@ -49,6 +49,8 @@ def main():
     held_out = DataLoader(Augmented(), 24)
     for epoch in range(epoch, 4):
         loader.sampler.set_epoch(epoch)
+        if KIND == "again" and epoch == 2:
+            ddp = DistributedDataParallel(model)
         for number, (x, y) in enumerate(train_loader):
             if KIND == "midway" and epoch * len(loader) + number < step:
                 continue
@@ -60,7 +62,7 @@ def main():
             note(rank, step, loss)
             if KIND == "midway" and step % 4 == 0 and rank == 0:
                 save(path, ddp, optimizer, epoch, step)
-        if KIND in ("epochs", "own") or rank == 0:
+        if KIND in ("epochs", "own", "again") or rank == 0:
             evaluate(held_out, model)
         if KIND == "own" or (KIND != "midway" and rank == 0):
             save(path, ddp, optimizer, epoch + 1, step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import weakref
-from collections.abc import Mapping
+from collections import Counter
 from typing import Any
 
 from stoker.checkpoint.buckets import Buckets, Record, rearrange
@@ -20,7 +20,8 @@ class Gradients:
     def __init__(self) -> None:
         self._wrappers: list[weakref.ref[Any]] = []
         self._fresh: weakref.WeakSet[Any] = weakref.WeakSet()  # have not been called
-        self.loaded: Mapping[str, Record] = {}
+        self._called: Counter[str] = Counter()  # wrappers so far, by their group and name
+        self.loaded: dict[str, Record] = {}  # each for one wrapper: one that is made later starts as any other
 
     def add(self, wrapper: Any) -> None:
         self._wrappers = [one for one in self._wrappers if one() is not None] + [weakref.ref(wrapper)]
@@ -38,9 +39,11 @@ class Gradients:
         self._fresh.discard(wrapper)
         name = next(name for name, one in self._buckets().named().items() if one is wrapper)
         ranks = sys.modules["torch.distributed"].get_process_group_ranks(wrapper.process_group)
-        key = f"stoker-exact/buckets/{hashlib.sha256(repr((ranks, name)).encode()).hexdigest()}"
+        which = hashlib.sha256(repr((ranks, name)).encode()).hexdigest()
+        key = f"stoker-exact/buckets/{which}/{self._called[which]}"
+        self._called[which] += 1
         if ranks[0] == group()[0]:
-            store.set(key, sidecar.as_text({"record": self.loaded.get(name)}))
+            store.set(key, sidecar.as_text({"record": self.loaded.pop(name, None)}))
         if record := sidecar.read_text(store.get(key))["record"]:
             rearrange(wrapper, record)
 

@@ -169,7 +169,7 @@ class Session:
             return
         self._pending = record
         if self.gradients:
-            self.gradients.loaded = record.get("buckets", {})
+            self.gradients.loaded = dict(record.get("buckets", {}))
         self._wait_for_loop(Path(path).name)
 
     def _of_this_rank(self, record: dict[str, Any], name: str) -> dict[str, Any] | None:

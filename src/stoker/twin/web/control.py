@@ -226,8 +226,8 @@ class TwinControl:
 
 
 def _machine(cloud: CloudState, one: Instance) -> dict[str, Any]:
-    """`tags` are those of its group and its own."""
-    places = [cloud.find(id) for id in (one.vm, "/".join(one.vm.split("/")[:5]))]
+    """`tags` are its own, and those of its group that it has no other value for."""
+    places = [cloud.find(id) for id in ("/".join(one.vm.split("/")[:5]), one.vm)]
     tags = {name: value for place in places if place for name, value in (place.body.get("tags") or {}).items()}
     told = {"name": one.name, "vm": one.vm, "power": str(one.power), "address": one.address, "boots": one.boots}
     return {**told, "tags": tags}
