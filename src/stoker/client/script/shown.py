@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from itertools import islice, pairwise, takewhile
-from pathlib import Path
+from collections.abc import Iterator
+from itertools import pairwise, takewhile
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from stoker.client.script.flags import ScriptFlag
@@ -80,9 +81,10 @@ def completed(folder: Path, script: Script, command: str, places: int) -> str:
         return command
     given = [shlex.quote(one) for one in first[:places]]
     given += sorted(one[0] if "=" in one[0] else f"{one[0]} {shlex.quote(one[1])}" for one in told if one)
-    every = [words] if line else [_arguments(one, script) for one in _wrapped(folder, script)]
+    wrapped = None if line else next(_wrapped(folder, script), None)
     whole = " ".join([command, *given])
-    return " ".join([whole, *_files_named(folder, script, every[0] if every else (), set(whole.split()))])
+    words = _arguments(wrapped, script) if wrapped else words
+    return " ".join([whole, *_files_named(folder, script, words, set(whole.split()))])
 
 
 def gives_places(folder: Path, script: Script) -> bool:
@@ -141,13 +143,19 @@ def _recipes(folder: Path) -> list[str]:
     return [_MAKE_USED.sub(value, _MAKE_USED.sub(value, line)).strip("\"' ") for line in indented]
 
 
-def _wrapped(folder: Path, script: Script) -> list[ShellCommand]:
+def _wrapped(folder: Path, script: Script) -> Iterator[ShellCommand]:
     """Where shell scripts start this one, with nothing to fill in."""
-    found = []
-    for start in (path for inside in _WRAPPERS for path in _wrappers(folder, inside)):
+    for start in _wrappers_of(folder, script):
         text = _ALL_ARGUMENTS.sub("", _expanded(_text(folder / start)))
-        found += [one for one in commands(text) if one.trains and _starts(one, script)]
-    return [one for one in found if not _STAND_IN.search(" ".join(one.words))]
+        found = (one for one in commands(text) if one.trains and _starts(one, script))
+        yield from (one for one in found if not _STAND_IN.search(" ".join(one.words)))
+
+
+def _wrappers_of(folder: Path, script: Script) -> Iterator[str]:
+    """Those that mention the script, by its file or as a module."""
+    path = PurePosixPath(script.path)
+    for inside in _WRAPPERS:
+        yield from _wrappers(folder, inside, (path.name, f"-m {'.'.join(path.with_suffix('').parts)}"))
 
 
 def wrapper(folder: Path) -> str | None:
@@ -162,9 +170,8 @@ def sets_up(folder: Path, wrapper: str) -> bool:
 
 def wrapper_of(folder: Path, script: Script, missing: set[str]) -> str | None:
     """A shell script that gives this script the options that are missing, and needs no arguments itself."""
-    every = [path for inside in _WRAPPERS for path in _wrappers(folder, inside)]
     named = " ".join(_readme(folder))
-    for start in sorted(every, key=lambda path: path not in named):
+    for start in sorted(_wrappers_of(folder, script), key=lambda path: path not in named):
         inner = started_in(folder, start, script.path)
         if inner and inner.script and inner.script.path == script.path:
             told = {word.partition("=")[0] for word in inner.words}
@@ -210,12 +217,14 @@ def told_by(script: Script, words: tuple[str, ...]) -> dict[str, str]:
     return {flag.dest: value for flag in script.flags if (value := given.get(flag.name, "")) and "$" not in value}
 
 
-def _wrappers(folder: Path, inside: str) -> list[str]:
-    """Shell scripts that start Python, likely names first. Those of a folder for them may be further below."""
+def _wrappers(folder: Path, inside: str, words: tuple[str, ...] = ("",)) -> list[str]:
+    """Shell scripts that start Python and contain one of these words, likely names first, in some folders also from
+    further below."""
     below = "**/*.sh" if inside in _OF_SHELL else "*.sh"
-    found = sorted(islice((path for path in (folder / inside).glob(below) if path.is_file()), _MOST_WRAPPERS))
-    likely = [path.relative_to(folder).as_posix() for path in found if any(one.trains for one in commands(_text(path)))]
-    return sorted(likely, key=lambda path: "train" not in path)
+    texts = {path: _text(path) for path in sorted((folder / inside).glob(below))[:_MOST_WRAPPERS]}
+    named = {path: text for path, text in texts.items() if any(word in text for word in words)}
+    found = (path for path, text in named.items() if any(one.trains for one in commands(text)))
+    return sorted((path.relative_to(folder).as_posix() for path in found), key=lambda path: "train" not in path)
 
 
 def _text(path: Path) -> str:
