@@ -17,7 +17,6 @@ from stoker.model.job.fields import nearest
 from stoker.model.job.job import Job, Launcher
 from stoker.model.node import Need, Offer, Pool
 from stoker.model.orders import Terminal
-from stoker.model.run.run import Submission
 from stoker.model.workspace.store import is_twin, original
 from stoker.providers import Provider, surveyed
 
@@ -169,12 +168,12 @@ def _node_problems(job: Job, provider: Provider) -> list[Problem]:
     return problems
 
 
-def check_software(submission: Submission, provider: Provider) -> None:
+def check_software(job: Job, provider: Provider, *, locked: bool) -> None:
     """Raises JobInvalid where new machines of the provider cannot install what the job names."""
-    file = submission.job.environment.requirements or ""
-    if file.endswith((".yml", ".yaml")) and not submission.lock and provider.features.market:
+    file = job.environment.requirements or ""
+    if file.endswith((".yml", ".yaml")) and not locked and provider.features.market:
         expected = (
-            f"packages under `pip:` alone: machines of `{submission.job.on}` have no conda. Activate that environment "
+            f"packages under `pip:` alone: machines of `{job.on}` have no conda. Activate that environment "
             "here and leave out `environment`, or use an image"
         )
         raise JobInvalid([Problem("environment.requirements", f"`{file}`", expected)])

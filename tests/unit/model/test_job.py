@@ -313,3 +313,19 @@ def test_a_path_or_url_with_such_signs_is_read(path: str) -> None:
 def test_environments_and_data_that_a_provider_keeps_have_names(name: str) -> None:
     job = Job.read({"name": "ants", "run": "true", "environment": name, "data": {"x": {"dataset": name}}})
     assert (job.environment.kept, job.environment.is_taken_along, job.data["x"].dataset) == (name, False, name)
+
+
+@pytest.mark.parametrize(
+    "image", ["-v", "--help", "UPPER", "a b", "x:", "../x", "docker://x", "x@sha256:1", "https://example.org/x"]
+)
+def test_what_is_no_name_of_an_image_never_reaches_an_engine(image: str) -> None:
+    with pytest.raises(JobInvalid):
+        Environment(image=image)
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["python", "pytorch/pytorch:2.5.1-cuda12.4", "127.0.0.1:5000/a/b:1", f"nvcr.io/a/b:T_1@sha256:{'1' * 64}"],
+)
+def test_images_are_named_as_engines_name_them(image: str) -> None:
+    assert Environment(image=image).image == image

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from stoker.errors import JobInvalid
-from stoker.model.job.job import DataInput, Job
+from stoker.model.job.job import DataInput, Environment, Job
 from stoker.model.node import Need, Offer
-from stoker.server.admission import admit, to_store
+from stoker.server.admission import admit, check_software, to_store
 from stoker.testing.fakes import FakeProvider
 
 
@@ -20,6 +20,10 @@ class Cloud(FakeProvider):
 
     def offers(self, need: Need) -> list[Offer]:
         return [offer for offer in self._offers if offer.spot == need.spot]
+
+
+class Market(FakeProvider):
+    features = replace(FakeProvider.features, market=True)
 
 
 BIG = Offer("cloud", "big", "here", Decimal(360), ready_s=60, release_s=125)  # ten cents a second, 200 seconds at least
@@ -94,3 +98,11 @@ def test_a_twin_of_a_provider_that_has_none_is_refused_with_a_cloud_that_has_one
     with pytest.raises(JobInvalid, match=r"`desk`.*`cloud`") as refused:
         admit(wanted, providers)
     assert refused.value.hint == "add `--on cloud`"
+
+
+def test_packages_of_conda_are_refused_where_new_machines_have_none() -> None:
+    asked = Job(name="x", run="true", environment=Environment(requirements="environment.yml"))
+    with pytest.raises(JobInvalid):
+        check_software(asked, Market(), locked=False)
+    check_software(asked, Market(), locked=True)  # it had only packages of pip
+    check_software(asked, FakeProvider(), locked=False)

@@ -84,7 +84,8 @@ def plan(job: Job, folder: Path, settings: ClientSettings, connection: Connectio
     """Checks and queries, and changes nothing. Raises what `submit` would: JobInvalid, SnapshotRefused, BadInput."""
     elsewhere = is_elsewhere(job, connection)
     prepared = prepare(job, folder, settings, elsewhere=elsewhere)
-    answer = connection.post("/v1/plan", {"job": job.plain(), "person": settings.person})
+    asked = {"job": job.plain(), "person": settings.person, "locked": bool(prepared.lock and prepared.lock.text)}
+    answer = connection.post("/v1/plan", asked)
     here = settings.local and not elsewhere
     data = tuple(_pinned(use, answer.get("inputs", {})) for use in prepared.data)
     missing = set(lacked(prepared.tree.snapshot, connection))

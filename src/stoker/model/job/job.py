@@ -86,6 +86,8 @@ class Packages(StrEnum):
 
 _NAME = Text("lower-case letters, digits, `-`, `_` and `.`, at most 60", r"[a-z0-9](?:[a-z0-9._-]{0,58}[a-z0-9])?")
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+# A registry, a repository in lower case, a tag and a digest; never an option of an engine.
+_IMAGE = r"([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/)?[a-z0-9][a-z0-9._/-]*(:\w[\w.-]*)?(@sha256:[0-9a-f]{64})?"
 THIS_COMPUTER = "local"  # where a run goes that names no other place
 
 
@@ -114,7 +116,11 @@ class Environment:
         "list of others, all, or none; default: `imported`",
         default=None,
     )
-    image: str | None = a(Maybe(Text("the name of a container image")), "a container image", default=None)
+    image: str | None = a(
+        Maybe(Text("the name of a container image, such as `pytorch/pytorch:latest`", _IMAGE)),
+        "a container image",
+        default=None,
+    )
     dockerfile: str | None = a(Maybe(FolderInTree()), "a Dockerfile to build the image from", default=None)
     context: str | None = a(
         Maybe(FolderOfTree()),

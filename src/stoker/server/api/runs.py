@@ -56,6 +56,7 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,78}[a-z0-9])?")
 class PlanRequest:
     job: Job
     person: str = ""  # who pays for it, where administrators set limits
+    locked: bool = True  # the file that `environment` names, as exact versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ async def plan(request: Request) -> Response:
     free = None if offer.slots is None else max(offer.slots - busy, 0)
     notes = [*([f"{offer.unready}: these are list prices"] if offer.unready else []), *no_effect(job, provider)]
     notes += width_note(job, free)
+    check_software(job, provider, locked=asked.locked)
     notes += await call(engine_notes, job, provider, pool)
     if cluster and cluster.paused:
         notes.append(f"cluster `{cluster.name}` is paused: the run waits until `stoker cluster resume {cluster.name}`")
@@ -144,7 +146,7 @@ async def check(service: Service, submission: Submission) -> CheckedSubmission:
     submission, pool = replace(submission, job=job), cluster.pool if cluster else None
     offer = await call(lambda: admit(job, service.providers, pool=pool))
     await call(engine_notes, job, service.providers[job.on], pool)
-    check_software(submission, service.providers[job.on])
+    check_software(job, service.providers[job.on], locked=bool(submission.lock))
     if submission.terminal:
         check_terminal(submission.job, submission.terminal, service.providers)
     if offer.unready:

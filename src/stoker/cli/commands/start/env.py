@@ -230,7 +230,7 @@ def _row(places: Sequence[PlacedEnvironment], now: datetime) -> list[TableCell |
         places[0].ref,
         one_line(built.source),
         built.python,
-        f"{len(_packages(built.packages)):,}",
+        "" if built.image else f"{len(_packages(built.packages)):,}",
         words.size_text(built.size_bytes) if built.size_bytes else "",
         _where(places),
         words.age(built.at, now),
@@ -289,7 +289,8 @@ def _only_builds(job: Job) -> Job:
 
 def _refuse_unlocked(job: Job, notes: Sequence[str]) -> None:
     named = job.environment.requirements
-    reason = notes[0] if notes else f"`{named}` is a lock already, or is installed by conda"
+    other = f"`{named}` names no packages for this Python, is a lock already, or is installed by conda"
+    reason = notes[0] if notes else other
     raise BadInput(
         reason if named else "the job names no file of packages to lock",
         hint="name one: `--set environment=requirements.txt`; or `stoker env freeze RUN` for what a run had",
