@@ -59,7 +59,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "max_parallel": st.integers(1, 99),
     "source": words,
     "environment": folders
-    | st.fixed_dictionaries({"image": words})
+    | st.fixed_dictionaries({"image": st.from_regex(r"[a-z]{1,8}(:[a-z0-9]{1,4})?", fullmatch=True)})
     | st.fixed_dictionaries({}, optional={"requirements": folders, "python": words}),
     "data": st.dictionaries(
         variables,
