@@ -75,6 +75,9 @@ class RayYard:
     def await_nodes(self, count: int) -> None:
         deadline = time.monotonic() + READY_S
         while self._alive() != count:
+            for number, node in list(self._nodes.items()):
+                if node.poll() is not None:  # on a busy computer, Ray gives up
+                    self.start_node(number) if number else self.start_head()
             if time.monotonic() > deadline:
                 said = "\n".join(one.read_text()[-2000:] for one in sorted(self.folder.glob("*.out")))
                 raise RuntimeError(f"the cluster has {self._alive()} of {count} nodes:\n{said}")
