@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 import zipfile
 from functools import cache
@@ -214,3 +215,23 @@ def test_every_file_of_tests_has_a_name_of_its_own() -> None:
     """Pytest imports them by it: of two with the same name one is left out, with an error."""
     names = [path.name for path in (SOURCE.parents[1] / "tests").rglob("test_*.py") if "scripts" not in path.parts]
     assert sorted(names) == sorted(set(names))
+
+
+def test_providers_and_stores_load_without_the_packages_of_extras() -> None:
+    """A server loads all of them at its start, whatever is installed."""
+    script = """
+import sys
+from importlib.metadata import entry_points
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("azure", "msal", "msrest", "optuna", "ray", "requests"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Blocked())
+for group in ("stoker.providers", "stoker.stores", "stoker.groundworks", "stoker.containers"):
+    for one in entry_points(group=group):
+        one.load()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

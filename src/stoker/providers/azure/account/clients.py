@@ -102,7 +102,7 @@ class Clients:
 
     @cached_property
     def _transport(self) -> Any:
-        from stoker.providers.azure.account.recording import transport  # requires packages of the SDKs
+        from stoker.providers.azure.account.transport import transport  # requires packages of the SDKs
 
         return transport(self._account)
 
