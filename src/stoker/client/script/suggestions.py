@@ -169,7 +169,9 @@ def places(script: Script, given: dict[str, str], command: str, *, told_to_resum
     refuses = refused(script, given)
     created = {one for one in (outputs, *chosen) if one.rstrip("/") in refuses}
     if not (told_to_resume or _may_resume(script)):
-        chosen = [one for one in chosen if one not in created]  # restored, they would prevent its next start
+        fixed = [path for path in refuses if UNKNOWN not in path]  # others have a new name at each start
+        bars = {one for one in chosen if any(_is_in(path, one) for path in fixed)}
+        chosen = [one for one in chosen if one not in created | bars]  # restored, they would prevent its next start
     return SuggestedPlaces(
         outputs,
         tuple(chosen[:_MOST]) or (DEFAULT,),

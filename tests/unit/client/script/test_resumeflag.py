@@ -291,7 +291,7 @@ CREATES = {  # by what it does first, whether it also refuses when it is told to
 ACCEPTS = [
     "os.makedirs(OUT, exist_ok=True)",
     "Path(OUT).mkdir(exist_ok=True)",
-    "os.makedirs(os.path.join(OUT, 'run'))",
+    "os.makedirs(os.path.join(OUT, str(when)))",
     "if not os.path.exists(OUT):\n    os.makedirs(OUT)",
     "if os.path.isdir(OUT):\n    pass\nelse:\n    os.makedirs(OUT)",
     "try:\n    os.makedirs(OUT)\nexcept FileExistsError:\n    pass",
@@ -300,6 +300,14 @@ ACCEPTS = [
     "assert os.path.isdir(OUT)",
     "shutil.rmtree(OUT, ignore_errors=True)\nos.makedirs(OUT)",
 ]
+
+
+@pytest.mark.parametrize(("folder", "kept"), [("'results/run'", "checkpoints"), ("f'results/{when}'", "results")])
+def test_what_holds_a_folder_that_the_script_refuses_is_not_restored_for_one_that_begins_anew(
+    folder: str, kept: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(MAKES + f"os.makedirs({folder})\n" + SAVES)
+    assert re.search(r"^checkpoints: (\S+)", propose(tmp_path).text, re.M)[1] == kept  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("first", "always"), CREATES.items())
