@@ -25,7 +25,8 @@ from stoker.stores.folder.store import FolderStore
 from stoker.testing.providers import ProviderContract
 from stoker.testing.ray_cluster import RayYard, ray_cluster
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]
+# A long proof: on a busy computer Ray takes minutes to start. What every check has of it is in `test_same_everywhere.py`.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RAY = Path(__file__).parents[2] / ".venv-ray" / "bin" / "ray"
 GANG = ("g-1", "g-1-1", "g-1-2")
 PATIENCE_S = 120.0  # a worker of Ray takes seconds to start, and a busy computer has several

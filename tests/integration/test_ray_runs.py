@@ -11,7 +11,7 @@ from test_same_everywhere import HERE, RAY
 
 from stoker.testing.ray_cluster import RayYard, ray_cluster
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 OF_CLUSTER = {"python": str(RAY.with_name("python")), "packages": "none"}
 PATIENCE_S = 240
 
