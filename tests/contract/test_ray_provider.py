@@ -25,7 +25,7 @@ from stoker.stores.folder.store import FolderStore
 from stoker.testing.providers import ProviderContract
 from stoker.testing.ray_cluster import RayYard, ray_cluster
 
-# A long proof: on a busy computer Ray takes minutes to start. What every check has of it is in `test_same_everywhere.py`.
+# A long proof: on a busy computer Ray takes minutes to start. Every check has `test_same_everywhere.py`.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RAY = Path(__file__).parents[2] / ".venv-ray" / "bin" / "ray"
 GANG = ("g-1", "g-1-1", "g-1-2")
