@@ -56,5 +56,7 @@ def test_a_run_in_a_container_on_spot_machines_is_evicted_and_ends_with_the_same
     assert facts["state"] == "succeeded", facts["reason"]
     assert [one["state"] for one in facts["attempts"]] == ["evicted", "ended"]
     assert facts["image"].startswith("sha256:")
+    shown = user.stoker("show", "job-1", "--json").stdout
+    assert ("image was built" in shown, "restored from the store" in shown) == (True, True)
     landed = Path(user.wait_for(lambda: user.facts("job-1")["landed"], "the outputs"))
     assert (landed / "model.txt").read_text() == weights_after(STEPS)
