@@ -54,6 +54,7 @@ POINTS: list[tuple[str, Wanted]] = [
     ("I0501 12:00:01.123456 140012 logging_writer.py:48] [100] accuracy=0.912, loss=0.3012", (100, {"accuracy": 0.912, "loss": 0.3012})),
     ("Epoch 10, Train MSE: 0.034, Test RMSE: 0.184", (10, {"train_mse": 0.034, "test_rmse": 0.184})),
     ("Epoch:  3, Loss: 1.7917, Train: 0.3571, Val: 0.2180, Test: 0.2340", (3, {"loss": 1.7917, "train": 0.3571, "val": 0.218, "test": 0.234})),
+    ("INFO:Coach:pi_loss=0.5 v_loss=0.25", (None, {"pi_loss": 0.5, "v_loss": 0.25})),
     ("Round 5: accuracy = 0.8125", (5, {"accuracy": 0.8125})),
     ("epoch 2 error: 0.125", (2, {"error": 0.125})),
     ("Epoch 4/8  loss 0.6215  mask_ap 0.4949  in 17.0 s", (4, {"loss": 0.6215, "mask_ap": 0.4949})),

@@ -236,7 +236,8 @@ def _is_surely(match: re.Match[str], split: str, words: list[str]) -> bool:
 def _kind(name: str) -> str | None:
     """Distinguishes what may appear next to a metric from what may not: timings, sizes and settings."""
     tokens = set(_tokens(name))
-    if tokens & _NOT or tokens & _COUNTERS or tokens <= _BETWEEN:
+    unfit = tokens & _NOT - ({"v"} if tokens & _SURE else set())  # of a value function, and no version
+    if unfit or tokens & _COUNTERS or tokens <= _BETWEEN:
         return _IS_SURE if name in ("total_loss", "epoch_loss", "step_loss") else None
     if tokens & _SURE:
         return _IS_SURE
