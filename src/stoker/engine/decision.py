@@ -21,7 +21,7 @@ class Sighting:
 
     node: NodeSight | None = None
     report: Report | None = None
-    unmarked: bool = False  # its provider still shows its machine under the key of an earlier attempt
+    unmarked: bool = False  # its provider shows its machine under the key of an earlier attempt, or not yet
     spare: NodeSight | None = None  # of the node that was requested in advance
     leftovers: tuple[str, ...] = ()  # keys of earlier attempts whose nodes still exist
     nodes: tuple[NodeSight, ...] = ()  # all existing nodes of the run, including spares and leftovers: for the meter

@@ -43,6 +43,7 @@ class Requests:
     copying: Collection[str] = ()  # not asked for yet: the checkpoint that its run starts from is being copied
     wished_s: Mapping[str, float] = field(default_factory=dict)  # since its agent was first told to stop
     renewed_at: Mapping[str, datetime] = field(default_factory=dict)  # when this server last renewed its lease
+    begun: Collection[str] = ()  # not made yet when its provider was last looked at, or perhaps not: unseen, it may be
 
 
 def gone_keys(runs: Collection[Run], sights: Collection[NodeSight]) -> set[str]:
@@ -129,7 +130,7 @@ def _member(
     """What is known of one node of the newest attempt."""
     said = heard.get(member.key, Heard())
     trouble, waits = requests.trouble.get(member.key), requests.unasked.get(member.key)
-    unmarked = _is_unmarked(member, mine)
+    unmarked = _is_unmarked(member, mine) or _is_unseen(member, mine, requests)
     return Sighting(
         node=_current(run, member.key, mine, () if unmarked else gone, said),
         report=said.report,
@@ -195,6 +196,11 @@ def _is_unmarked(member: Member, mine: list[NodeSight]) -> bool:
     and may report before that is seen."""
     again = member.offer.again if member.offer else ""
     return bool(again) and member.key not in {one.key for one in mine} and again in {machine(one) for one in mine}
+
+
+def _is_unseen(member: Member, mine: list[NodeSight], requests: Requests) -> bool:
+    """A look that takes long may be over only when a node that was requested meanwhile already reports."""
+    return member.key in requests.begun and member.key not in {one.key for one in mine}
 
 
 def _spare(key: str, sights: Collection[NodeSight], trouble: Mapping[str, StokerError]) -> NodeSight | None:

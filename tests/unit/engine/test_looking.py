@@ -87,6 +87,14 @@ def test_a_machine_that_reports_before_it_bears_its_new_key_is_not_gone(run: Run
     assert nowhere.run.attempts[-1].cause == Cause.NODE_GONE
 
 
+def test_a_node_that_reports_before_a_slow_look_can_have_seen_it_is_not_gone(run: Run, now: datetime) -> None:
+    key = f"{run.id}-2"
+    heard = {key: Heard(Report(2, 0, Phase.RUNNING, now, beat=1))}
+    for requests, state in ((Requests(begun={key}), AttemptState.RUNNING), (Requests(), AttemptState.LOST)):
+        decision = advance(run, sighting(run, [], set(), heard, requests, FEATURES), now)
+        assert decision.run.attempts[-1].state is state
+
+
 def test_a_spare_that_could_not_be_asked_for_is_as_good_as_gone(run: Run) -> None:
     newest = replace(run.attempts[-1], spare=Offer("cloud", "small", "here", Decimal(1)))
     ahead, key = replace(run, attempts=(run.attempts[0], newest)), f"{run.id}-3"

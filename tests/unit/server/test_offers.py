@@ -1,16 +1,21 @@
-"""A provider that cannot say what it offers, or has, is asked again, and less often the longer it fails."""
+"""A provider that cannot say what it offers, or has, is asked again, and less often the longer it fails. One that
+answers late says nothing about what was requested meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from poisonedworld import Roomy, World
 
 from stoker.errors import LoginFailed
 from stoker.model.node import Features, Need, NodeSight, Offer
-from stoker.model.run.run import Run
+from stoker.model.run.run import AttemptState, Run
 from stoker.server.rounds.lookout import MOST_RETRY_S, Lookout, Offers
 from stoker.testing.world.real.loop import VirtualClock, VirtualLoop
 from stoker.testing.world.scenario import Timeline
@@ -117,3 +122,56 @@ def test_machines_of_a_provider_without_a_login_are_looked_at_less_often_until_i
     there = [at for at in provider.asked if 1000.0 <= at < 1100.0]
     assert there[0] <= 1000.0 + MOST_RETRY_S + 1 and len(there) > 30
     assert "cloud" in lookout.trouble
+
+
+class Late(Roomy):
+    """Lists what it has at first, and answers when it may."""
+
+    features: ClassVar[Features] = Features(look_every_s=1.0, patience_s=3600.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def look(self) -> list[NodeSight]:
+        listed = super().look()
+        self.may_answer.wait(30)
+        return listed
+
+
+def test_a_node_that_is_requested_and_reports_during_a_look_is_not_lost(
+    tmp_path: Path, make_run: Callable[..., Run]
+) -> None:
+    world, provider = World(tmp_path), Late()
+
+    async def until(condition: Callable[[], object]) -> None:
+        for _ in range(2000):
+            await world.rounds(1)
+            if condition():
+                return
+            await asyncio.sleep(0.005)
+        raise AssertionError(condition)
+
+    async def story() -> None:
+        world.providers["cloud"] = provider
+        world.assemble()
+        name = await world.submit(make_run, job={"on": "cloud"})
+        provider.may_answer.clear()  # a look without the node is under way
+        await until(lambda: provider.nodes)
+        run = await world.ledger.find(name)
+        world.says(run, world.report(run))
+        world.clock.passed_s += 30  # it is read while the look still takes its time
+        provider.may_answer.set()
+        for _ in range(100):
+            await world.rounds(1)
+            world.clock.passed_s += 0.1
+            await asyncio.sleep(0.005)
+        run = await world.ledger.find(name)
+        assert [one.state for one in run.attempts] == [AttemptState.RUNNING]
+
+    try:
+        asyncio.run(story())
+    finally:
+        provider.may_answer.set()
+        world.database.close()

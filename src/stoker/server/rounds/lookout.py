@@ -38,6 +38,7 @@ class Lookout:
         self._looked: dict[str, float] = {}  # by provider: when it was last asked
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._retry_s: dict[str, float] = {}  # by provider that failed: without a login, each look starts programs
+        self.began: dict[str, float] = {}  # by provider: when the last look that it answered began, in steady seconds
         self.has_sent = False  # the last look has asked a provider that answers later, with a wake
         self.trouble: dict[str, StokerError] = {}  # by provider: why it could not be asked
 
@@ -68,8 +69,10 @@ class Lookout:
         self._wake()
 
     async def _ask(self, name: str, provider: Provider) -> None:
+        began = self._clock.steady()
         try:
             self._fresh[name] = await call(provider.look)
+            self.began[name] = began
             self.trouble.pop(name, None)
             self._retry_s.pop(name, None)
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -83,6 +84,7 @@ class Performer:
         self.told: dict[str, float] = {}  # node key to when its agent was first told to stop
         self._wishes: dict[str, Wishes | None] = {}  # node key to the wishes last written; None: write them again
         self.trouble: dict[str, StokerError] = {}  # node key to why it could not be started
+        self._requested: dict[str, float] = {}  # node key to when its last request ended; infinite: it is under way
         self.unasked: dict[str, StokerError] = {}  # node key to why it was not requested: its store fails
         self._fuses: dict[str, Fuse] = {}  # node key to the fuse that its agent was given
         self.stuck: dict[str, StokerError] = {}  # node key to why it could not be released
@@ -97,12 +99,12 @@ class Performer:
         """Node key to what keeps the store from being used for it."""
         return {**self._accesses.trouble, **self._store_trouble}
 
-    @property
-    def requests(self) -> Requests:
-        """The results of all requests so far."""
+    def requests(self, looked_at: float) -> Requests:
+        """The results of all requests so far, for a look at their provider that began at this steady time."""
         steady = self._clock.steady()
         wished_s = {key: steady - told for key, told in self.told.items()}
-        return Requests(self.trouble, self.unasked, tuple(self.copying), wished_s, self._leases.renewed_at)
+        begun = {key for key, ended in self._requested.items() if ended >= looked_at}
+        return Requests(self.trouble, self.unasked, tuple(self.copying), wished_s, self._leases.renewed_at, begun)
 
     async def perform(self, action: Action) -> None:
         """Quick actions are done on return; long ones continue in the background, once at a time."""
@@ -179,7 +181,11 @@ class Performer:
         try:
             request = await self._request(run, attempt, fuse, order)
             self.unasked.pop(attempt.key, None)
-            await call(self._providers[run.job.on].start, request)
+            self._requested[attempt.key] = math.inf
+            try:
+                await call(self._providers[run.job.on].start, request)
+            finally:
+                self._requested[attempt.key] = self._clock.steady()
             self._wishes.setdefault(attempt.key, Wishes())
             self._surprises.pop(attempt.key, None)
         except StoreFailed:
@@ -357,6 +363,7 @@ class Performer:
         self._surprises.pop(key, None)
         self._store_trouble.pop(key, None)
         self.unasked.pop(key, None)
+        self._requested.pop(key, None)
         self._accesses.forget(key)
         self._leases.forget(key)
 

@@ -261,10 +261,11 @@ class Reconciler:
 
     def _sightings(self, runs: Sequence[Run], sights: Sights) -> dict[str, Sighting]:
         found: dict[str, Sighting] = {}
-        requests = self._performer.requests
+        began = {run.job.on: self._lookout.began.get(run.job.on, 0.0) for run in runs}
+        requests = {on: self._performer.requests(looked_at) for on, looked_at in began.items()}
         for run in runs:
             try:
-                found[run.id] = self._sighting(run, sights.get(run.job.on, []), requests)
+                found[run.id] = self._sighting(run, sights.get(run.job.on, []), requests[run.job.on])
             except Exception as error:
                 self._deciding.note(run, "it cannot be looked at", error)
         return found
