@@ -97,8 +97,10 @@ def test_a_size_that_is_unavailable_is_requested_elsewhere(user: tuple[Shell, Cl
     cloud.ask("fault", kind="allocation", times=1)
     begin(shell, "elsewhere")
     facts = right_end(shell, cloud, "elsewhere")
-    assert (facts["attempts"][0]["trouble"], len(served(facts))) == ("no-capacity", 1)
-    assert facts["attempts"][1]["offer"]["place"] != facts["attempts"][0]["offer"]["place"]
+    troubles = [one["trouble"] for one in facts["attempts"]]
+    refused = troubles.index("no-capacity")  # a hostile Azure may not know the first machine's role before
+    assert len(served(facts)) == 1
+    assert facts["attempts"][refused + 1]["offer"]["place"] != facts["attempts"][refused]["offer"]["place"]
 
 
 @in_both_weathers_at_length
