@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from stoker.errors import ProviderFailed, ProviderUnavailable
 from stoker.model.node import NodeState
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account
@@ -30,6 +31,8 @@ class ManyNodes:
     def __init__(self, count: int, *, up: bool = True) -> None:
         self.up = up
         self.deleting = False
+        self.server = "me"  # whose nodes they are
+        self.failures: list[ProviderFailed] = []  # of reading the next deployments
         self.flickers = False  # lists omit what runs
         self.asked: Counter[str] = Counter()
         self.meanwhile: Callable[[], Any] = lambda: None  # while VMs are listed
@@ -37,7 +40,7 @@ class ManyNodes:
 
     def groups(self) -> list[ResourceGroup]:
         self.asked["groups"] += 1
-        tags = [(self._group(key), naming.tags("w", "me", key, {})) for key in self.keys]
+        tags = [(self._group(key), naming.tags("w", self.server, key, {})) for key in self.keys]
         return [ResourceGroup(group, "eastus", found, self.deleting) for group, found in tags]
 
     def vms(self) -> list[Vm]:
@@ -61,6 +64,8 @@ class ManyNodes:
 
     def deployed(self, _place: naming.NodePlace) -> Deployed:
         self.asked["deployed"] += 1
+        if self.failures:
+            raise self.failures.pop()
         return Deployed(running=not self.up)
 
     @property
@@ -153,6 +158,20 @@ def test_the_deployments_of_two_hundred_nodes_at_work_are_read_once_and_in_turns
         clock.now += 2.0
     assert max(later - sooner for sooner, later in pairwise(read)) <= 2 * 25, "Azure allows 25 reads a second"
     assert read[-1] == 200
+
+
+def test_a_deployment_that_cannot_be_read_costs_no_node_its_look_and_those_of_others_are_not_read() -> None:
+    clock, cloud = Clock(), ManyNodes(1)
+    seeing = watching(cloud, clock, kept_s=0.0)
+    cloud.failures = [ProviderUnavailable("throttled")]
+    for _ in range(10):
+        assert [one.state for one in seeing.look()] == [NodeState.UP]
+        clock.now += 2.0
+    assert cloud.asked["deployed"] == 2, "once more, after a while"
+    theirs = ManyNodes(3)
+    theirs.server = "another"
+    assert [one.state for one in watching(theirs).look()] == [NodeState.UP] * 3
+    assert theirs.asked["deployed"] == 0
 
 
 def test_a_node_that_is_new_is_listed_soon() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
+from stoker.errors import ProviderFailed
 from stoker.model.node import NodeSight, NodeState
 from stoker.providers.azure.account.grounds import Ground, Holding
 from stoker.providers.azure.cloud import AzureCloud, GroupMember, Starting
@@ -148,9 +149,15 @@ class NodeWatch:
         """Its VM runs, but a later part of its deployment may have failed: without its role it can never remove
         itself."""
         up = NodeSight(key, NodeState.UP)
-        if key in self._whole or self._clock() < self._ask_again.setdefault(key, self._next_turn(0.0)):
+        if one.marks.server != self._server or key in self._whole:
             return up
-        made = self._cloud.deployed(one.place)
+        if self._clock() < self._ask_again.setdefault(key, self._next_turn(0.0)):
+            return up
+        try:
+            made = self._cloud.deployed(one.place)
+        except ProviderFailed:  # the lists were answered: this one answer costs no VM its life
+            self._ask_again[key] = self._next_turn(_UNFINISHED_S)
+            return up
         if made and made.failure:
             return NodeSight(key, NodeState.GONE, made.failure.message, made.failure.code)
         if made and made.running:
