@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -57,6 +58,7 @@ def _add_many(result: Result, cluster: SlurmCluster, plan: Plan, place: Path) ->
     """Submitted by the provider itself, as the server calls it; one look at all of them, which is one `squeue`."""
     count = plan.size(MANY, 100)
     submits, looks = [], []
+    os.environ.update(cluster.variables)  # the provider is part of this process
     for number in range(min(plan.rounds, 3)):
         with _all_busy(cluster):
             provider = SlurmProvider(Setup(Home(place / f"many-{number}")))
