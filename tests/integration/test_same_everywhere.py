@@ -47,6 +47,7 @@ DDP = """
     if dist.get_rank() == 0:
         with open(os.path.join(os.environ["STOKER_OUTPUTS"], "model.txt"), "w") as file:
             file.write(hashlib.sha256(weights).hexdigest())
+    dist.barrier()  # a peer that is still receiving when the first one ends may abort
     dist.destroy_process_group()
 """
 

@@ -180,9 +180,8 @@ def test_what_a_script_saves_above_the_root_is_said_not_to_be_kept(tmp_path: Pat
 
 
 def test_what_is_saved_after_a_change_of_folder_is_kept_there(tmp_path: Path) -> None:
-    script = (
-        "import os, pickle\nos.makedirs('stage/a')\nos.chdir('stage/a')\npickle.dump({}, open('state.pickle', 'wb'))"
-    )
+    folder = "os.makedirs('stage/a', exist_ok=True)\nos.chdir('stage/a')\n"
+    script = f"import os, pickle\n{folder}pickle.dump({{}}, open('state.pickle', 'wb'))"
     assert kept(tmp_path, script) == ["stage/a"]
 
 

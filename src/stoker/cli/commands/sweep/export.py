@@ -10,9 +10,15 @@ from stoker.cli.view.words import count
 from stoker.client.api.client import Client
 
 
-@click.group(cls=Group, examples=[("stoker export mlflow ants", "all runs of an experiment, to MLflow")])
+@click.group(
+    cls=Group,
+    examples=[
+        ("stoker export mlflow ants", "all runs of an experiment, to MLflow"),
+        ("stoker export mlflow ants-s1", "the trials of one sweep"),
+    ],
+)
 def command() -> None:
-    """Show runs in a tracking server.
+    """Show runs in a tracking server, such as your team's MLflow.
 
     What was exported before is not sent again, so repeat it whenever there are new runs.
     """
