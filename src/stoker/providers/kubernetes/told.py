@@ -15,7 +15,7 @@ Found = Mapping[str, Any]
 PULL_S = 120.0  # for a registry or a Secret to appear: the kubelet tries again and again
 _MEANING = {
     "PreemptionByScheduler": "a pod of higher priority preempted it",
-    "DeletionByTaintManager": "its node was tainted, as one that does not answer or is taken away",
+    "DeletionByTaintManager": "its node was tainted, which also happens when it does not answer or is removed",
     "EvictionByEvictionAPI": "it was evicted, as when its node is drained",
     "DeletionByPodGC": "its node no longer exists",
     "TerminationByKubelet": "its node ended it, as at a shutdown",
